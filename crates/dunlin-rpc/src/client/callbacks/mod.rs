@@ -39,7 +39,7 @@ pub(crate) struct OtherEnd {
     pub(crate) fabric: Arc<dyn Fabric>,
     /// The identity of the client's server, as far as known.
     pub(crate) peer: Peer,
-    /// Whether the secret can authenticate it.
+    /// By what it can be authenticated: a secret, a certificate.
     pub(crate) by_secret: bool,
     pub(crate) by_certificate: bool,
 }

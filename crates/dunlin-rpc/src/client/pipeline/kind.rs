@@ -1,23 +1,23 @@
-//! The two kinds of lane of a pipeline whose server may ask for datagrams: it keeps both, and goes over to the other
-//! when it is asked to.
+//! The two kinds of lane of a pipeline whose server may request datagrams: it keeps both, and changes to the other when
+//! requested.
 
 use super::Pipeline;
 use crate::client::other_lane::OtherLane;
 use crate::client::recipe::Successor;
 use crate::fabric::Owner;
 
-/// See the module.
+/// The state; see the module.
 #[derive(Default)]
 pub(super) struct Kinds {
     pub(super) other: OtherLane,
-    /// The former lane is the other one when it is answered.
+    /// The former lane becomes the other one when it has no outstanding calls.
     keeps_former: bool,
-    /// It is polled as a task, whose executor does not wait for a handshake: it uses the lanes that it has.
+    /// It is polled as a task, whose executor must not wait for a handshake: only existing lanes are used.
     pub(super) is_task: bool,
 }
 
 impl Kinds {
-    /// Another recipe's lane has taken the place of those that there were; how it is polled stays.
+    /// A lane of another recipe has replaced both; how it is polled remains.
     pub(super) fn forget(&mut self) {
         *self = Self {
             is_task: self.is_task,
@@ -27,14 +27,14 @@ impl Kinds {
 }
 
 impl Pipeline {
-    /// Whether there is, or may be had, what it is to go over to.
+    /// Whether the lane that it is to change to exists or may be made.
     #[cold]
     pub(super) fn may_go(&mut self, to: Successor) -> bool {
         !self.kind.is_task || to == Successor::Another || self.kind.other.is_here()
     }
 
-    /// Goes over to the lane of the other kind, which is made if it is not there. Where there is none the pipeline
-    /// keeps what it has.
+    /// Changes to the lane of the other kind, which is made if there is none. If that fails, the pipeline keeps the
+    /// present one.
     pub(super) fn change_kind(&mut self) {
         let owner = (Owner::Alone, self.window);
         let lane = self.lane.as_ref();
@@ -53,7 +53,7 @@ impl Pipeline {
         }
     }
 
-    /// Nothing is out on the former lane any more.
+    /// To be called when nothing is outstanding on the former lane any more.
     pub(super) fn end_former(&mut self) {
         let former = self.former.take();
         let is_kept = std::mem::take(&mut self.kind.keeps_former);
@@ -62,7 +62,7 @@ impl Pipeline {
         }
     }
 
-    /// Whether its lane is one for operations on the server's memory, or has been made so.
+    /// Whether its lane supports operations on the server's memory, or has been replaced by one that does.
     pub(super) fn reaches_memory(&mut self) -> bool {
         self.change_if_left();
         self.successor().is_none()

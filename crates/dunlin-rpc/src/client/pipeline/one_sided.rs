@@ -1,4 +1,4 @@
-//! One-sided operations of a pipeline, and of other lanes of a caller's own.
+//! One-sided operations of a pipeline, and of other lanes that belong to one caller.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::call::own::Own;
 use crate::call::wanted::{RegionKey, Wanted};
 use crate::error::CallError;
 
-/// Puts a one-sided operation into the batch of a lane of the caller's own; `false`: there is no room, poll first.
+/// Adds a one-sided operation to the batch of a lane that belongs to one caller; `false`: there is no room, poll first.
 pub(in crate::client) fn operate(
     lane: &mut dyn Lane,
     region: &RemoteRegion,
@@ -26,7 +26,7 @@ pub(in crate::client) fn operate(
     })
 }
 
-/// Submits an operation, and attaches its region before if it has to be.
+/// Submits an operation, after attaching its region if necessary.
 pub(super) fn submit_attached(
     lane: &mut dyn Lane,
     region: &RemoteRegion,
@@ -39,7 +39,8 @@ pub(super) fn submit_attached(
             Ok(Submitted::Call(_)) => return Ok(true),
             Ok(Submitted::Full) => return Ok(false),
             Ok(Submitted::Unattached) => {
-                // Answers to other calls that come meanwhile have nowhere to go: the callback comes with a poll.
+                // Responses to other calls that arrive meanwhile could not be delivered: the callback is passed with a
+                // poll.
                 if lane.outstanding() > 0 {
                     return Ok(false);
                 }
@@ -52,8 +53,8 @@ pub(super) fn submit_attached(
 }
 
 impl Pipeline {
-    /// Reads `length` bytes of a region; as for [`Pipeline::submit`], and the answer is the bytes. The first operation
-    /// on a region waits until it is attached on this connection.
+    /// Reads `length` bytes of a region, as [`Pipeline::submit`]; the response consists of the bytes. The first
+    /// operation on a region waits until it is attached on this connection.
     ///
     /// # Errors
     /// When it cannot be sent at all: see [`crate::RemoteRegion::read`].
@@ -67,7 +68,7 @@ impl Pipeline {
         self.operate(region, offset, &Wanted::Read(length), tag)
     }
 
-    /// Writes into a region; the answer has no bytes.
+    /// Writes into a region; the response is empty.
     ///
     /// # Errors
     /// As for [`Pipeline::read`].
@@ -81,7 +82,7 @@ impl Pipeline {
         self.operate(region, offset, &Wanted::Write(bytes), tag)
     }
 
-    /// Adds to 8 bytes of a region; the answer is the 8 bytes that were there.
+    /// Adds to 8 bytes of a region; the response is their previous value.
     ///
     /// # Errors
     /// As for [`Pipeline::read`].
@@ -95,7 +96,7 @@ impl Pipeline {
         self.operate(region, offset, &Wanted::FetchAndAdd(add), tag)
     }
 
-    /// Replaces 8 bytes of a region when they are `compare`; the answer is the 8 bytes that were there.
+    /// Replaces 8 bytes of a region if they equal `compare`; the response is their previous value.
     ///
     /// # Errors
     /// As for [`Pipeline::read`].
@@ -134,7 +135,7 @@ impl Pipeline {
         )
     }
 
-    /// Memory that no peer reaches, for [`Pipeline::submit_own`].
+    /// Allocates memory that no peer can access, for [`Pipeline::submit_own`].
     pub(in crate::client) fn allocate(
         &mut self,
         length: usize,
@@ -143,8 +144,8 @@ impl Pipeline {
         self.lane.allocate(length)
     }
 
-    /// As [`Pipeline::read`] and [`Pipeline::write`], of memory of the caller's own; the answer has no bytes. `None`:
-    /// its lane cannot have that memory.
+    /// As [`Pipeline::read`] and [`Pipeline::write`], for the caller's own memory; the response is empty. `None`: its
+    /// lane cannot use that memory.
     pub(in crate::client) fn submit_own(
         &mut self,
         region: &RemoteRegion,
@@ -166,7 +167,7 @@ impl Pipeline {
         Ok(has_it.then_some(submitted))
     }
 
-    /// The memory of a region, where it is mapped here and may be written, after a WRITE to it has succeeded.
+    /// The memory of a region, if it is mapped here and may be written: available once a WRITE to it has succeeded.
     pub(in crate::client) fn region_target(
         &mut self,
         region: &RemoteRegion,
@@ -174,7 +175,7 @@ impl Pipeline {
         self.lane.region_target(region.key())
     }
 
-    /// The same for who may read it, after a READ.
+    /// The same for reading, once a READ has succeeded.
     pub(in crate::client) fn region_source(
         &mut self,
         region: &RemoteRegion,

@@ -1,4 +1,4 @@
-//! A thread that sleeps on a lane in a task's place, and wakes the task when something comes.
+//! A thread that sleeps on a lane on behalf of a task, and wakes the task when something arrives.
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Waker;
@@ -13,13 +13,13 @@ use crate::client::wait::end_of;
 use crate::doze::LONGEST_SLEEP;
 use crate::error::CallError;
 
-/// The thread, which ends with this.
+/// The thread, which ends when this is dropped.
 pub(super) struct SleepThread(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Ends the thread's rest between two sleeps, and sleeps that are on nothing.
+    /// Ends the thread's rest between two sleeps, and sleeps without a lane.
     rest: OnceLock<Waker>,
 }
 
@@ -27,16 +27,16 @@ struct Shared {
 struct State {
     /// What it is to do next.
     next: Option<Sleep>,
-    /// What it does now; `None` also once that is to end before its time.
+    /// What it does now; `None` also once that is to end early.
     current: Option<Sleep>,
-    /// Who is woken after it.
+    /// The task to wake afterwards.
     task: Option<Waker>,
     is_over: bool,
 }
 
 #[derive(Clone)]
 struct Sleep {
-    /// `None`: nothing can wake it.
+    /// `None`: nothing can wake it early.
     on: Option<Arc<dyn Sleeper>>,
     until: Instant,
 }
@@ -53,9 +53,9 @@ impl SleepThread {
         Ok(Self(shared))
     }
 
-    /// Sleeps for `most` at most and then wakes `task`. A sleep that goes on wakes this task, too, instead of the one
-    /// before, whose waker stands in its place then: they are somebody else's code, to be dropped where that may run.
-    /// One that would go on for longer than this ends now.
+    /// Sleeps for at most `most` and then wakes `task`. A sleep in progress wakes this task, too, instead of the former
+    /// one, whose waker is left in `task`: wakers are foreign code, to be dropped where that may run. A sleep that
+    /// would last longer than this one ends now.
     pub(super) fn sleep(
         &self,
         on: Option<Box<dyn Sleeper>>,
@@ -74,7 +74,7 @@ impl SleepThread {
         self.0.end(ended);
     }
 
-    /// Ends a sleep on a lane that another has taken the place of: its task says anew what it wants.
+    /// Ends a sleep on a lane that was replaced: its task then requests a new one.
     pub(super) fn leave_lane(&self) {
         let ended = thread::lock(&self.0.state).current.take();
         self.0.end(ended);
@@ -93,8 +93,8 @@ impl Drop for SleepThread {
 }
 
 impl Shared {
-    /// Ends this sleep, which was the current one, if there is one, and has the thread look for what is to do next.
-    /// Called without the lock: waking takes locks of the lane's.
+    /// Ends this sleep, the former current one, if there is one, and makes the thread check what to do next. Called
+    /// without the lock: waking takes locks of the lane.
     fn end(&self, sleep: Option<Sleep>) {
         if let Some(on) = sleep.and_then(|sleep| sleep.on) {
             on.wake();
@@ -121,7 +121,8 @@ impl Shared {
             self.sleep(&current);
             let mut state = thread::lock(&self.state);
             state.current = None;
-            // The task says anew what it wants: what woke the thread may have come for the lane of the next sleep.
+            // The task requests a new sleep: the event that woke the thread may have been for the lane of the next
+            // sleep.
             state.next = None;
             let task = state.task.take();
             drop(state);
@@ -138,7 +139,7 @@ impl Shared {
             return;
         };
         if on.sleep(left()).is_err() {
-            // The task sees what has become of the lane by itself, but not at once again and again.
+            // The task finds the failure of the lane by itself, but should not be woken over and over.
             thread::sleep(left().min(DEADLINE_STEP));
         }
     }

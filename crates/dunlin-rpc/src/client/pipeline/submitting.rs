@@ -1,4 +1,4 @@
-//! How calls get into the batch of a pipeline, or of another lane of a caller's own.
+//! Submitting calls to the batch of a pipeline, or of another lane that belongs to one caller.
 
 use super::super::buffer_on;
 use super::Pipeline;
@@ -8,8 +8,8 @@ use crate::call::timeout::Said;
 use crate::error::CallError;
 use crate::HandlerId;
 
-/// Submits a call, with what it says of its time in a copy; `false`: there is no room. Always in line: a call of its
-/// own costs a tenth of what a small request does.
+/// Submits a call, in a copy with its deadline if needed; `false`: there is no room. Always inlined: a function call
+/// costs a tenth of a small request.
 #[inline(always)]
 pub(in crate::client) fn submit_on(
     lane: &mut dyn Lane,
@@ -27,7 +27,7 @@ pub(in crate::client) fn submit_on(
     submit_long(lane, handler, body, tag)
 }
 
-/// One that may be long, or find no room.
+/// Submits one that may be long, or find no room.
 #[cold]
 fn submit_long(
     lane: &mut dyn Lane,
@@ -39,8 +39,8 @@ fn submit_long(
 }
 
 impl Pipeline {
-    /// Puts a call into the batch; it leaves with the next poll, or earlier when the batch is full. `false`: there is
-    /// no room, poll first.
+    /// Adds a call to the batch; it is sent with the next poll, or earlier when the batch is full. `false`: there is no
+    /// room, poll first.
     ///
     /// # Errors
     /// When the call cannot be sent at all.
@@ -51,7 +51,7 @@ impl Pipeline {
         payload: &[u8],
         tag: u64,
     ) -> Result<bool, CallError> {
-        // Nearly all calls are such: what is in line for them is kept as short as can be.
+        // Nearly all calls are of this kind: the code inlined for them is kept as short as possible.
         let is_plain = self.is_plain && self.lane.is_here() && self.recipe.keeps_lanes();
         if is_plain && self.lane.submit_short(handler, payload, tag).is_some() {
             return Ok(true);
@@ -59,7 +59,7 @@ impl Pipeline {
         self.submit_any(handler, payload, tag)
     }
 
-    /// One that may say something of its time, be long, find its lane left, or have no room.
+    /// Submits one that may carry its deadline, be long, find its lane replaced, or have no room.
     #[inline(never)]
     fn submit_any(
         &mut self,
@@ -82,8 +82,8 @@ impl Pipeline {
         )
     }
 
-    /// As [`Pipeline::submit`], over the lane that it has, whatever becomes of its client's others: for calls that
-    /// stand on that lane.
+    /// As [`Pipeline::submit`], on the present lane, even if its client's others are replaced: for calls that depend on
+    /// that lane.
     pub(in crate::client) fn submit_here(
         &mut self,
         handler: HandlerId,
@@ -94,9 +94,9 @@ impl Pipeline {
         self.put(handler, payload, tag)
     }
 
-    /// As [`Pipeline::submit`], with a request of `length` bytes that `fill` writes: where it will leave from, if the
-    /// connection has such a place, so that it is not copied once more. What stands there before is anything. `fill` is
-    /// called once at most; it may have been where there was no room.
+    /// As [`Pipeline::submit`], with a request of `length` bytes that `fill` writes: directly to the place from which
+    /// it is sent, if the connection has such a place, which avoids a copy. The initial contents are unspecified.
+    /// `fill` is called at most once, possibly even when there is no room.
     ///
     /// # Errors
     /// When the call cannot be sent at all.
@@ -131,7 +131,7 @@ impl Pipeline {
         self.submit_copy(handler, tag)
     }
 
-    /// Submits what was filled beside the lane.
+    /// Submits a request that was filled outside the lane.
     #[inline(never)]
     fn submit_copy(&mut self, handler: HandlerId, tag: u64) -> Result<bool, CallError> {
         let said = self.told.says(self.deadline, None);
@@ -143,7 +143,7 @@ impl Pipeline {
         )
     }
 
-    /// As [`Pipeline::submit`], with a request that was filled in place; given back when there is no room.
+    /// As [`Pipeline::submit`], with a request filled in place, which is returned when there is no room.
     ///
     /// # Errors
     /// When the call cannot be sent at all.
@@ -164,7 +164,7 @@ impl Pipeline {
             Ok(Some(_)) => Ok(None),
             Ok(None) => match body {
                 Body::Buffer(mut buffer) => {
-                    // As it was, without a trailer.
+                    // Restored, without a trailer.
                     buffer.resize(length);
                     Ok(Some(RequestBuffer(buffer)))
                 }
@@ -174,10 +174,10 @@ impl Pipeline {
         }
     }
 
-    /// A request of `length` bytes to fill in place.
+    /// Returns a request of `length` bytes to be filled in place.
     ///
     /// # Errors
-    /// When the server takes no message so long.
+    /// When `length` exceeds the server's limit.
     pub fn buffer(&mut self, length: usize) -> Result<RequestBuffer, CallError> {
         self.lane.check()?;
         buffer_on(self.lane.as_mut(), length, self.is_plain)

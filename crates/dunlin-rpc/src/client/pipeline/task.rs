@@ -1,9 +1,9 @@
-//! A pipeline that a task waits for: it blocks no thread of the executor.
+//! A pipeline awaited by a task: it does not block a thread of the executor.
 //!
-//! While answers are expected at once the task asks its executor to be polled again, behind all others that are ready,
-//! and looks some times with each poll; when nothing has come for as long as a thread would spin ([`WaitMode`]) a
-//! thread of the pipeline's own sleeps for it ([`SleepThread`]). One task takes all answers, so there is no lock, no
-//! waker and no place for each call, as [`crate::client::CallFuture`] needs them.
+//! While responses are expected soon the task asks its executor to be polled again, behind all other ready tasks, and
+//! polls the lane several times each time; when nothing has arrived for as long as a thread would spin ([`WaitMode`]),
+//! a thread of the pipeline sleeps on its behalf ([`SleepThread`]). One task takes all responses, so there is no lock,
+//! no waker and no slot for each call, which [`crate::client::CallFuture`] needs.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
@@ -21,19 +21,19 @@ use crate::doze::Dozed;
 use crate::error::CallError;
 use crate::identity;
 
-/// Looks of one poll, a third of a microsecond: an executor takes as long as several to come back. A simulated thread
-/// rests with each, and others on it are to have their turn.
+/// Number of polls of the lane per poll of the task, a third of a microsecond: an executor takes as long as several of
+/// them to return. A simulated thread rests with each, and other tasks on it should get their turn.
 const LOOKS_PER_POLL: u32 = 32;
-/// Polls in vain between two looks at the clock.
+/// Number of polls without success between two reads of the clock.
 const POLLS_PER_CLOCK: u32 = 8;
 
-/// The longest sleep while calls are out on the lane before the last change.
+/// Longest sleep while calls are outstanding on the lane before the last change.
 const LOOK_AT_FORMER: Duration = Duration::from_millis(1);
 
-/// The waiting of a task, from poll to poll.
+/// The state of a waiting task between polls.
 #[derive(Default)]
 pub(super) struct Waiting {
-    /// Polls in vain.
+    /// Number of polls without success.
     polls: u32,
     began: Option<Instant>,
     idle_since: Option<Instant>,
@@ -45,14 +45,14 @@ impl Waiting {
         self.polls % POLLS_PER_CLOCK == 0
     }
 
-    /// Another lane has taken the place of the one that is slept on.
+    /// The lane that is slept on was replaced.
     pub(super) fn leave_lane(&self) {
         if let Some(sleeper) = &self.sleeper {
             sleeper.leave_lane();
         }
     }
 
-    /// Another wait begins.
+    /// Starts another wait.
     pub(super) fn reset(&mut self) {
         self.polls = 0;
         self.began = None;
@@ -62,7 +62,8 @@ impl Waiting {
 
 impl Pipeline {
     /// As [`Pipeline::wait`], for a task: it waits without blocking its executor's thread. Nothing is lost when the
-    /// future is dropped before it is ready: what has come was given to `answer`, and another wait goes on.
+    /// future is dropped before it is ready: responses that have arrived were passed to `answer`, and another wait
+    /// continues.
     ///
     /// # Errors
     /// As for [`Pipeline::wait`].
@@ -80,8 +81,8 @@ impl Pipeline {
         .await
     }
 
-    /// Answers that were taken, of `before` calls that were out when the wait began; `None`: the task is woken when it
-    /// is to look again.
+    /// Number of responses taken, of `before` calls that were outstanding when the wait began; `None`: the task will be
+    /// woken to poll again.
     fn look_as_task(
         &mut self,
         before: usize,
@@ -118,12 +119,12 @@ impl Pipeline {
         if stays_awake {
             context.waker().wake_by_ref();
         }
-        // It may have come while the task fell asleep.
+        // It may have arrived while the task fell asleep.
         let answered = before - self.outstanding();
         Ok((answered > 0).then_some(answered))
     }
 
-    /// Sends what was submitted, and says how many messages were taken.
+    /// Sends what was submitted, and returns the number of messages taken.
     #[inline]
     pub(super) fn look_once(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError> {
         match &self.former {
@@ -132,7 +133,7 @@ impl Pipeline {
         }
     }
 
-    /// Looks of one poll, until an answer comes: how many of `before` have been taken, if any.
+    /// Polls the lane several times, until a response arrives: returns the number taken of `before`, if any.
     #[inline]
     pub(super) fn look_some(
         &mut self,
@@ -151,11 +152,11 @@ impl Pipeline {
                 return Ok(Some(answered));
             }
             if before == 0 {
-                // Who waits for room with nothing out lets others go first.
+                // A task that waits for room while nothing is outstanding lets others go first.
                 break;
             }
             if taken > 0 {
-                // Words about a call are no answer.
+                // Messages about the state of a call are not responses.
                 self.waiting.idle_since = None;
             }
             self.lane.rest();
@@ -164,7 +165,7 @@ impl Pipeline {
         Ok(None)
     }
 
-    /// The clock, for a thread that may wait for this server.
+    /// The time, for a thread that may wait for this server.
     pub(super) fn clock(&self) -> Result<Instant, CallError> {
         match identity::is_polled_here(self.server) {
             true => Err(CallError::OwnServer),
@@ -172,7 +173,7 @@ impl Pipeline {
         }
     }
 
-    /// For how long nothing has come, once that is longer than a thread would spin.
+    /// For how long nothing has arrived, once that is longer than a thread would spin.
     pub(super) fn idle(&mut self, now: Instant) -> Option<Duration> {
         let idle_since = *self.waiting.idle_since.get_or_insert(now);
         let idle = now.duration_since(idle_since);
@@ -182,8 +183,9 @@ impl Pipeline {
         }
     }
 
-    /// The task, for which nothing has come for so long, is woken when something comes, or when what is left is over.
-    /// `true`: something has come, and it is not woken. Afterwards there is a waker in `task` for the caller to drop.
+    /// Arranges for the task, for which nothing has arrived for `idle`, to be woken when something arrives, or after
+    /// `left`. `true`: something has arrived, and it will not be woken. Afterwards `task` may hold a waker for the
+    /// caller to drop.
     pub(super) fn fall_asleep(
         &mut self,
         idle: Duration,
@@ -191,9 +193,9 @@ impl Pipeline {
         task: &mut Option<Waker>,
         sink: &mut dyn Sink,
     ) -> Result<bool, CallError> {
-        // A task that is woken looks at once at what there is, and then at the clock.
+        // A task that is woken polls at once, and then reads the clock.
         self.waiting.polls = POLLS_PER_CLOCK - 1;
-        // A sleeper hears of one lane only.
+        // A sleeper is woken by one lane only.
         let left = match self.former {
             Some(_) => left.min(LOOK_AT_FORMER),
             None => left,
@@ -210,8 +212,8 @@ impl Pipeline {
             Ok(())
         };
         let dozed = match fall_asleep(self.lane.as_mut(), sink, left, &mut sleep) {
-            // It is lost, and has said so to its calls; the others go on. The loss may have shown when the thread had
-            // the waker already.
+            // It is lost, and has ended its calls; the others continue. The loss may have been found after the thread
+            // got the waker.
             Err(_) if self.former.is_some() => {
                 if !has_waker {
                     sleeper.sleep(None, left, task);

@@ -1,8 +1,8 @@
-//! Datagrams in place of a port of the connection handle, where the server asks for them (`auto`).
+//! Datagrams instead of a port of the connection handle, where the server requests them (`auto`).
 //!
-//! A thread or pipeline keeps both lanes ([`crate::client::other_lane`]) and uses the one that the server has asked for
-//! last: the words of admission say so on rings, and the heads of datagrams on the other. A network that has lost a
-//! datagram is not asked to keep another.
+//! A thread or pipeline keeps both lanes ([`crate::client::other_lane`]) and uses the one that the server requested
+//! last: on rings the words of admission state it, on datagrams their heads. A network that has lost a datagram is not
+//! used for datagrams again.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -17,8 +17,8 @@ use crate::fabric::Owner;
 use crate::preset::Preset;
 
 impl Recipe {
-    /// Whether threads may be asked for datagrams: with `auto`, over a NIC whose network keeps what is sent, where
-    /// nobody works on the server's memory.
+    /// Enables datagrams for threads if appropriate: with `auto`, over a NIC with a lossless network, if the client
+    /// does not access the server's memory.
     pub(super) fn consider_datagrams(&self, device: &DeviceAttributes) {
         let has_datagrams = device
             .transports
@@ -34,20 +34,20 @@ impl Recipe {
         }
     }
 
-    /// Whether who has this lane is to send datagrams: the server asks for them, as the lane has heard, nobody works on
-    /// its memory, and the network has not lost one.
+    /// Whether the user of this lane should send datagrams: the server requests them, as far as the lane knows, the
+    /// client does not access the server's memory, and the network has not lost a datagram.
     pub(super) fn sends_datagrams(&self, renewal: Reasons, lane: &dyn Lane) -> bool {
         lane.wants_datagrams()
             && !renewal.contains(Reasons::RINGS_ONLY)
             && !self.packet_lost.load(Ordering::Relaxed)
     }
 
-    /// Somebody works on the server's memory from now on.
+    /// From now on the client accesses the server's memory.
     pub(in crate::client) fn forbid_datagrams(&self) {
         self.renewal.add(Reasons::RINGS_ONLY);
     }
 
-    /// A lane of the other kind for who has this one, as [`Recipe::open`] makes one.
+    /// Makes a lane of the other kind for the user of this one, as [`Recipe::open`] does.
     pub(in crate::client) fn open_other(
         &self,
         lane: &dyn Lane,

@@ -1,4 +1,4 @@
-//! The way to one more lane: the server is dialled, one side is made, the server is told, and the two are joined.
+//! Connecting one more lane: dialling the server, making one side, exchanging parameters, and connecting both sides.
 
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -18,22 +18,22 @@ use crate::fabric::Fabric;
 use crate::identity::SERVER_PARAMETER;
 use crate::preset::Preset;
 
-/// Why a device was chosen that was given.
+/// The reason for choosing a device that was given.
 const GIVEN: &str = "given with the server";
 
-/// A server that was reached, over which device, and why it is that one. Given at a local acceptor nothing was dialled.
+/// A server that was reached, the device used, and the reason for choosing it. With a local acceptor nothing was
+/// dialled.
 pub(super) struct Reached {
     pub(super) dialed: Option<Dialed>,
     pub(super) fabric: Arc<dyn Fabric>,
     pub(super) device: String,
     pub(super) why: String,
-    /// How long making the connection may take.
+    /// When making the connection has to be finished.
     until: Option<Instant>,
 }
 
 impl Recipe {
-    /// Finds the server, and the device that leads to it. Whoever waits for it does so until `until`, which is the end
-    /// of the handshake.
+    /// Finds the server, and a device by which it can be reached, until `until`, which also ends the handshake.
     pub(super) fn reach(&self, until: Option<Instant>) -> Result<Reached, ConnectError> {
         let (dialed, device, why) = match &self.way {
             Way::Port { address, dial: how } => {
@@ -74,7 +74,7 @@ impl Recipe {
         })
     }
 
-    /// Makes one side, tells the server, joins.
+    /// Makes one side, sends its parameters to the server, and connects.
     pub(super) fn negotiate<O, T>(
         &self,
         reached: Reached,

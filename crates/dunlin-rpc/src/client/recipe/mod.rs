@@ -1,8 +1,8 @@
-//! What makes the lanes of a client: where its server is, how it is reached, and whose each lane is.
+//! The recipe for a client's lanes: where its server is, how it is reached, and who owns each lane.
 //!
 //! A lane is made at a thread's first call, for a pipeline, for all futures, or before it is needed (`spares`). Whether
-//! it is a port of the connection handle or one thread's own follows from the preset and, with `auto`, from how many
-//! there are (`preset`). A recipe that has been replaced ([`super::Client::change_preset`]) makes none.
+//! it is a port of the connection handle or belongs to one thread follows from the preset and, with `auto`, from the
+//! number of lanes (`preset`). A recipe that has been replaced ([`super::Client::change_preset`]) makes none.
 
 mod datagrams;
 mod handshake;
@@ -34,34 +34,34 @@ use handshake::Reached;
 pub(super) use renewal::Successor;
 use renewal::{Reasons, Renewal};
 
-/// What a client was made of: enough to make it again with another preset.
+/// The settings that a client was made with: sufficient to make it again with another preset.
 #[derive(Debug)]
 pub(super) struct Origin {
     pub(super) builder: ClientBuilder,
     pub(super) target: Target,
-    /// What the server knows the client by, whichever connection a request comes by; zero: nothing.
+    /// The number by which the server identifies the client on all its connections; zero if none.
     pub(super) number: u64,
 }
 
-/// What opens connections where nobody is dialled.
+/// Opens connections where nothing is dialled.
 pub(crate) trait Opener: Send + Sync + std::fmt::Debug {
-    /// Opens one, until then at most.
+    /// Opens one, until `until` at most.
     ///
     /// # Errors
-    /// When it is refused, or there is nobody any more who would open it.
+    /// When it is refused, or there is nothing left that could open it.
     fn open(&self, request: OpenRequest, until: Option<Instant>)
         -> Result<OpenReply, ConnectError>;
-    /// Where the other side is reached, if that is known before: this side may have an address of its own for each.
+    /// The address of the other side, if it is known in advance: this side may have a different address for each.
     fn peer(&self) -> Option<EndpointAddress>;
-    /// Whether the thread that connects may be another than the one that calls: that which drives a simulated cluster.
+    /// Whether the connecting thread may be another than the calling one: the thread that drives a simulated cluster.
     fn is_local(&self) -> bool;
 }
 
-/// Where its server is.
+/// The location of a server.
 pub(super) enum Target {
     /// At a port.
     Port(Address),
-    /// Whoever opens connections there, over a device that is open: what it is for a preset.
+    /// Behind an opener of connections, over an open device, given for each preset.
     #[allow(clippy::type_complexity)]
     Given(
         Arc<dyn Opener>,
@@ -78,27 +78,27 @@ impl std::fmt::Debug for Target {
     }
 }
 
-/// How the server is found.
+/// How the server is reached.
 #[derive(Debug)]
 pub(super) enum Way {
     /// At its port.
     Port { address: Address, dial: DialConfig },
-    /// There is somebody who opens connections to it.
+    /// Through an opener of connections to it.
     Given(Arc<dyn Opener>),
 }
 
-/// All that it takes to make one more lane.
+/// Everything needed to make one more lane.
 #[derive(Debug)]
 pub(super) struct Recipe {
     origin: Arc<Origin>,
     way: Way,
     fabrics: Fabrics,
-    /// The one that the first lane went over, until a handle has made way for one over another device.
+    /// The device of the first lane, until a handle over another device replaces it.
     first: Mutex<Option<Arc<dyn Fabric>>>,
     pub(super) channel: ChannelConfig,
     preset: Preset,
     pub(super) deadline: Duration,
-    /// What servers hear of it when a connection is made.
+    /// The default deadline stated to servers when a connection is made.
     pub(super) told: Told,
     lanes: usize,
     servers: usize,
@@ -106,12 +106,12 @@ pub(super) struct Recipe {
     group: Option<usize>,
     dispatched: bool,
     pub(super) reporting: Option<Reporting>,
-    /// Held by each lane that is one thread's own while another preset, `auto`, could have it share.
+    /// Held by each lane that belongs to one thread although `auto` could make it share.
     own: Arc<()>,
-    /// The same of pipelines that keep many calls out.
+    /// The same for pipelines that keep many calls outstanding.
     deep: Arc<()>,
     renewal: Renewal,
-    /// Lanes that nobody has yet.
+    /// Lanes that are not used by anyone yet.
     pub(super) spares: Spares,
     /// Held by each pipeline.
     pipelines: Arc<()>,
@@ -119,23 +119,23 @@ pub(super) struct Recipe {
     shared: Mutex<Option<Arc<Shared>>>,
     /// Set when a packet of the client was lost.
     packet_lost: Arc<AtomicBool>,
-    /// Which server the last lane was made to; zero before the first.
+    /// The number of the server that the last lane was made to; zero before the first.
     server: AtomicU64,
-    /// Who that server is, as far as the handshake has shown it.
+    /// The identity of that server, as far as the handshake has established it.
     peer: Mutex<Peer>,
 }
 
 /// A connection handle and what makes its lanes.
 struct Shared {
     handle: Arc<Handle>,
-    /// What all its lanes go over: the dispatcher sleeps on one event.
+    /// The device of all its lanes: the dispatcher sleeps on one event.
     fabric: Arc<dyn Fabric>,
     maker: Arc<dyn LaneMaker>,
-    /// What the first lane uses.
+    /// The device and preset of the first lane.
     info: OnceLock<ConnectionInfo>,
-    /// Which client this is to the server's scheduler.
+    /// The number of this client at the server's scheduler.
     sender: u64,
-    /// Its thread begins with its first port.
+    /// The dispatcher's thread starts with the first port.
     has_dispatcher: Mutex<bool>,
 }
 
@@ -151,7 +151,7 @@ impl Recipe {
         Self::with(origin, preset, class)
     }
 
-    /// As this one, with another preset or traffic class; nothing is connected yet.
+    /// A copy with another preset or traffic class; nothing is connected yet.
     pub(super) fn changed(&self, preset: Preset, traffic_class: u8) -> Result<Self, ConnectError> {
         Self::with(Arc::clone(&self.origin), preset, traffic_class)
     }
@@ -199,13 +199,14 @@ impl Recipe {
         })
     }
 
-    /// Whether nothing has come up for which lanes are given up: what every call asks first.
+    /// Whether there is no reason to give up lanes: checked first by every call.
     #[inline]
     pub(super) fn keeps_lanes(&self) -> bool {
         self.renewal.reasons().is_empty()
     }
 
-    /// What a lane is given up for, as far as the recipe goes; `shares`: whether it is now, where all are to share.
+    /// The lane for which one is to be given up, as far as the recipe decides it; `shares` returns whether it is given
+    /// up where all are to share.
     #[inline]
     pub(super) fn successor(
         &self,
@@ -224,18 +225,18 @@ impl Recipe {
         }
     }
 
-    /// Whether a pipeline of so many calls shares when all do.
+    /// Whether a pipeline with this window shares when all do.
     pub(super) fn may_share(&self, lane: &dyn Lane, window: usize) -> bool {
         let may = |fabric: &Arc<dyn Fabric>| OwnLanes::on(fabric.attributes()).may_share(window);
         self.preset == Preset::Auto && !lane.is_shared() && self.first().as_ref().is_some_and(may)
     }
 
-    /// Whether another has taken its place.
+    /// Whether another recipe has replaced it.
     pub(super) fn is_replaced(&self) -> bool {
         self.renewal.reasons().contains(Reasons::REPLACED)
     }
 
-    /// Another has taken its place: lanes that were made by it go as soon as nothing is out on them.
+    /// Another recipe replaces this one: lanes that it made are given up as soon as they have no outstanding calls.
     pub(super) fn replace(&self) {
         self.renewal.add(Reasons::REPLACED);
         self.spares.clear();
@@ -244,7 +245,7 @@ impl Recipe {
         }
     }
 
-    /// Makes lanes before they are needed: one at least, which proves the way, and `most` where lanes can be handed to
+    /// Makes lanes before they are needed: at least one, to check the connection, and `most` where lanes can be used by
     /// any thread.
     pub(super) fn open_ahead(&self, most: usize) -> Result<ConnectionInfo, ConnectError> {
         let (lane, info) = self.open(Owner::Alone, 1, None)?;
@@ -257,12 +258,12 @@ impl Recipe {
         Ok(info)
     }
 
-    /// The device that lanes are made by, once there is one.
+    /// The device over which lanes are made, once there is one.
     fn first(&self) -> Option<Arc<dyn Fabric>> {
         thread::lock(&self.first).clone()
     }
 
-    /// What a pipeline holds, and how many there are.
+    /// The token held by each pipeline; its references count them.
     pub(super) fn pipeline(&self) -> Arc<()> {
         Arc::clone(&self.pipelines)
     }
@@ -275,8 +276,8 @@ impl Recipe {
         self.preset
     }
 
-    /// Makes a lane, or a port at the connection handle, for who keeps at most `window` calls out, until `until` or for
-    /// as long as making a connection may take.
+    /// Makes a lane, or a port at the connection handle, for a user that keeps at most `window` calls outstanding,
+    /// until `until` or for as long as making a connection may take.
     pub(super) fn open(
         &self,
         owner: Owner,
@@ -286,8 +287,8 @@ impl Recipe {
         self.open_among(1, (owner, window), &mut None, until)
     }
 
-    /// As [`Recipe::open`], for a thread that has lanes to so many servers. `group`: the thread's at those that change
-    /// turns together, which the first of them tells.
+    /// As [`Recipe::open`], for a thread that has lanes to `servers` servers. `group` is the thread's group at those
+    /// that switch groups together, determined by the first of them.
     pub(super) fn open_among(
         &self,
         servers: usize,
@@ -299,13 +300,13 @@ impl Recipe {
         let (mut reached, handle) = (None, self.handle());
         let mut open = |owner| self.open_by(&mut reached, servers, (owner, window), group, until);
         match open(owner.clone()) {
-            // It has made way for one over another device.
+            // It was replaced by one over another device.
             Err(_) if handle.is_some_and(|handle| self.has_given_up(&handle)) => open(owner),
             opened => opened,
         }
     }
 
-    /// As [`Recipe::open_among`], once. `reached`: the server, if it was reached before.
+    /// As [`Recipe::open_among`], once. `reached` is the server, if it was reached before.
     fn open_by(
         &self,
         reached: &mut Option<Reached>,
@@ -322,14 +323,14 @@ impl Recipe {
                 Arc::clone(first.get_or_insert_with(|| Arc::clone(fabric)))
             }
         };
-        // Counted from now on, not from when it is made, which takes a while: of many threads that come at once each
-        // would find none.
+        // Counted from now on, and not when it is made, which takes a while: many threads that connect at once would
+        // each find none.
         let mut token = Arc::clone(&self.deep);
         let mut situation = Situation {
             servers: servers.max(self.servers),
             one_sided: self.one_sided,
             own: 0,
-            // Beside the recipe's and this one.
+            // Apart from the recipe's reference and this one.
             deep: Arc::strong_count(&token) - 2,
             window,
         };
@@ -355,14 +356,14 @@ impl Recipe {
         let reached = reached.take().map_or_else(|| self.reach(until), Ok)?;
         let (mut lane, mut info) = self.open_alone(reached, preset, owner, group)?;
         if preset == Preset::Plain {
-            // A lane that `auto` leaves to one thread: that is a part of what `auto` is.
+            // A lane that `auto` leaves to one thread, as a part of `auto`.
             info.preset = self.preset;
             lane.hold(token);
         }
         Ok((lane, info))
     }
 
-    /// Makes a lane that is nobody else's.
+    /// Makes a lane that is not shared.
     fn open_alone(
         &self,
         reached: Reached,
@@ -400,7 +401,7 @@ impl Recipe {
         )
     }
 
-    /// For a thread that polls for the very server: it would wait for itself.
+    /// Refuses a thread that polls for this server: it would wait for itself.
     #[inline]
     pub(super) fn refuse_own_server(&self) -> Result<(), ConnectError> {
         match identity::is_polled_here(self.server()) {
@@ -409,8 +410,8 @@ impl Recipe {
         }
     }
 
-    /// As [`Recipe::refuse_own_server`], for a call that its thread does not wait for. The answers of a server's
-    /// clients come without its polling threads.
+    /// As [`Recipe::refuse_own_server`], for a call that its thread does not wait for. The responses of a server's
+    /// clients do not depend on its polling threads.
     pub(super) fn refuse_own_server_to_futures(&self) -> Result<(), ConnectError> {
         match &self.way {
             Way::Given(opener) if !opener.is_local() => Ok(()),
@@ -418,24 +419,25 @@ impl Recipe {
         }
     }
 
-    /// Lanes are made to this server's clients, whose answers its polling threads would wait for: they make none.
+    /// For lanes to clients of this server, whose responses its polling threads would wait for: those threads must not
+    /// make any.
     pub(super) fn owned_by(self, server: u64) -> Self {
         self.server.store(server, Ordering::Relaxed);
         self
     }
 
-    /// What a server needs that serves this client's: the device of its lanes, and who is at the other end.
+    /// What a server needs to serve this client's server: the device of its lanes, and the identity of the other end.
     pub(super) fn ground(&self) -> Option<(Arc<dyn Fabric>, Peer)> {
         let fabric = self.first().or_else(|| self.fabrics.first().cloned());
         fabric.map(|fabric| (fabric, thread::lock(&self.peer).clone()))
     }
 
-    /// How the client was made.
+    /// The settings that the client was made with.
     pub(super) fn builder(&self) -> &ClientBuilder {
         &self.origin.builder
     }
 
-    /// Starts a thread of the client's, where the device's threads are.
+    /// Starts a thread of the client, on the host of the device's threads.
     pub(super) fn spawn(
         &self,
         name: &str,
@@ -447,22 +449,22 @@ impl Recipe {
         }
     }
 
-    /// Which server the last lane was made to.
+    /// The number of the server that the last lane was made to.
     pub(super) fn server(&self) -> u64 {
         self.server.load(Ordering::Relaxed)
     }
 
-    /// Whether the connecting thread will not be the one that calls.
+    /// Whether the connecting thread will not be the calling one.
     pub(super) fn is_local(&self) -> bool {
         matches!(&self.way, Way::Given(opener) if opener.is_local())
     }
 
-    /// Whether another has taken the place of this handle, or may.
+    /// Whether another handle has replaced this one, or may do so.
     fn has_given_up(&self, handle: &Arc<Handle>) -> bool {
         !self.handle().is_some_and(|now| Arc::ptr_eq(&now, handle))
     }
 
-    /// The connection handle, if this preset has one and it is there.
+    /// The connection handle, if this preset has one and it exists.
     pub(super) fn handle(&self) -> Option<Arc<Handle>> {
         let shared = thread::lock(&self.shared);
         shared.as_ref().map(|shared| Arc::clone(&shared.handle))

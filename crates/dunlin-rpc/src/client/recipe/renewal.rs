@@ -1,32 +1,33 @@
-//! Why lanes that are in use are given up for others. One word, which every call looks at.
+//! Reasons for replacing lanes that are in use. One word, which every call checks.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
 bitflags::bitflags! {
-    /// None of them: lanes are kept.
+    /// Empty: lanes are kept.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(super) struct Reasons: u8 {
-        /// Those that are one thread's alone are given up for shared ones.
+        /// Lanes of one thread each are replaced by shared ones.
         const TO_SHARE = 1;
-        /// All are, because another recipe has taken this one's place.
+        /// All lanes are replaced, because another recipe has replaced this one.
         const REPLACED = 2;
         /// The server may ask threads for datagrams, and for rings again ([`super::datagrams`]).
         const AS_ASKED = 4;
-        /// If it may, it is not followed any more: somebody works on the server's memory, which datagrams do not reach.
+        /// If so, its requests are no longer followed: the client accesses the server's memory, which datagrams do not
+        /// support.
         const RINGS_ONLY = 8;
     }
 }
 
-/// What takes the place of a lane that is given up.
+/// The replacement of a lane that is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::client) enum Successor {
-    /// One by whichever recipe there is then.
+    /// A lane made by the recipe that is current then.
     Another,
-    /// One of the other kind beside it, for as long as the server wants that ([`super::datagrams`]).
+    /// A lane of the other kind in addition, for as long as the server requests it ([`super::datagrams`]).
     OtherKind,
 }
 
-/// Reasons that have come up. None of them goes away again.
+/// The reasons so far. None of them is ever removed.
 #[derive(Debug, Default)]
 pub(super) struct Renewal(AtomicU8);
 

@@ -9,7 +9,7 @@ use crate::error::CallError;
 /// One connection of a transfer.
 pub(super) struct TransferLane<'t> {
     pub(super) pipeline: Pipeline,
-    /// The region, as its client knows it.
+    /// The region, as attached by its client.
     pub(super) region: &'t RemoteRegion,
 }
 

@@ -1,4 +1,4 @@
-//! A transfer under way: which piece goes by which connection, and who waits for it.
+//! A running transfer: which connection carries each piece, and waiting for them.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -12,31 +12,31 @@ use super::way::{Piece, Way};
 use super::{Progress, TransferError, AT_ONCE_BYTES, PIECES_OUT};
 use crate::error::CallError;
 
-/// One transfer. Pieces that are out end with their connections: where it has not come to its end those are given up.
+/// One transfer. Outstanding pieces end with their connections: if the transfer is not completed, those are given up.
 pub(super) struct Moving<'m, 't, W: Way + ?Sized> {
     lanes: &'m mut Vec<TransferLane<'t>>,
     progress: &'m mut Option<Progress<'t>>,
-    /// Where in the region it begins.
+    /// Its offset in the region.
     offset: u64,
     pieces: Pieces,
     way: &'m mut W,
-    /// Bytes that had arrived when it last looked.
+    /// Number of bytes that had arrived at the last check.
     seen: u64,
-    /// Since when no piece has been out, though there are some left.
+    /// Since when no piece has been outstanding, although there are some left.
     idle_since: Option<Instant>,
-    /// What an answer was instead of a piece.
+    /// The error that was returned for a piece.
     failed: Option<CallError>,
 }
 
-/// What is to be done next.
+/// What to do next.
 enum Next {
     /// All has arrived.
     Done,
-    /// Look again: something has moved.
+    /// Check again: there was progress.
     Look,
-    /// Wait for an answer on this lane.
+    /// Wait for a response on this lane.
     Wait(usize),
-    /// Nothing is out, because calls of others have the room.
+    /// Nothing is outstanding, because other calls have the room.
     NoRoom,
 }
 
@@ -100,7 +100,7 @@ impl<'m, 't, W: Way + ?Sized> Moving<'m, 't, W> {
         }
     }
 
-    /// What the transfer has come to.
+    /// The result of the transfer.
     pub(super) fn end(self, ended: Result<(), CallError>) -> Result<(), TransferError> {
         ended.map_err(|cause| TransferError {
             arrived: self.pieces.arrived(),
@@ -109,7 +109,7 @@ impl<'m, 't, W: Way + ?Sized> Moving<'m, 't, W> {
         })
     }
 
-    /// Sends what there is room for, and takes what has come.
+    /// Sends as much as there is room for, and takes what has arrived.
     fn advance(&mut self) -> Result<Next, CallError> {
         let mut taken = 0;
         if !self.move_at_once() {
@@ -147,7 +147,8 @@ impl<'m, 't, W: Way + ?Sized> Moving<'m, 't, W> {
         Ok(Next::NoRoom)
     }
 
-    /// Moves the next pieces where the memory of the region is mapped here and none is out. Whether it did.
+    /// Copies the next pieces directly, if the memory of the region is mapped here and none is outstanding. Returns
+    /// whether it did.
     fn move_at_once(&mut self) -> bool {
         let mut lanes = self.lanes.iter();
         if !lanes.all(|lane| lane.pipeline.outstanding() == 0) {
@@ -191,7 +192,7 @@ impl<'m, 't, W: Way + ?Sized> Moving<'m, 't, W> {
     }
 }
 
-/// Takes the answers to pieces, by the numbers of those.
+/// Takes the responses to pieces, by their numbers.
 fn answered<'a, W: Way + ?Sized>(
     way: &'a mut W,
     pieces: &'a mut Pieces,
@@ -206,7 +207,7 @@ fn answered<'a, W: Way + ?Sized>(
     }
 }
 
-/// Lets other tasks of the executor go first.
+/// Yields to other tasks of the executor.
 async fn give_way() {
     let mut was_polled = false;
     poll_fn(|context| {

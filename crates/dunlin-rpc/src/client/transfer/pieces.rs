@@ -1,16 +1,16 @@
-//! Which bytes of a transfer have left, and which have arrived.
+//! Which bytes of a transfer have been sent, and which have arrived.
 
 use std::ops::Range;
 
-/// The pieces of a transfer, in their order.
+/// The pieces of a transfer, in order.
 pub(super) struct Pieces {
     pub(super) length: usize,
     piece: usize,
     pub(super) count: usize,
     pub(super) sent: usize,
-    /// All before it have arrived.
+    /// All pieces before this one have arrived.
     first_missing: usize,
-    /// Which of those behind it have.
+    /// Which of those after it have arrived.
     arrived: Vec<bool>,
 }
 
@@ -27,12 +27,13 @@ impl Pieces {
         }
     }
 
-    /// The next that is to be sent.
+    /// The next piece to be sent.
     pub(super) fn next(&self) -> Option<Range<usize>> {
         (self.sent < self.count).then(|| self.range(self.sent))
     }
 
-    /// The next and those behind it, together so many bytes at most or it alone, and the number of the last.
+    /// The next piece and those after it, of at most this many bytes in total or the next one alone, and the number of
+    /// the last.
     pub(super) fn next_within(&self, bytes: usize) -> Option<(Range<usize>, usize)> {
         let next = self.next()?;
         let last = self.sent + (bytes / self.piece).max(1) - 1;
@@ -52,7 +53,7 @@ impl Pieces {
         }
     }
 
-    /// Bytes from the first on that have arrived.
+    /// Number of contiguous bytes from the first on that have arrived.
     pub(super) fn arrived(&self) -> u64 {
         (self.first_missing * self.piece).min(self.length) as u64
     }

@@ -1,4 +1,4 @@
-//! The ways of a transfer: to the region, and from it, of plain slices and of registered memory.
+//! The directions of a transfer: to the region, and from it, with plain slices and with registered memory.
 
 use std::ops::Range;
 
@@ -9,31 +9,31 @@ use super::TransferBuffer;
 use crate::call::lane::MappedRegion;
 use crate::error::CallError;
 
-/// Some of the bytes of a transfer, and where they go or come from.
+/// A part of a transfer's bytes, with the lane and the position.
 pub(super) struct Piece<'p, 't> {
     pub(super) lane: &'p mut TransferLane<'t>,
-    /// Where in the region.
+    /// Offset in the region.
     pub(super) at: u64,
-    /// Which of the caller's bytes.
+    /// The range of the caller's bytes.
     pub(super) range: Range<usize>,
 }
 
-/// One way of a transfer, with the caller's memory.
+/// One direction of a transfer, with the caller's memory.
 pub(super) trait Way {
-    /// Puts a piece of this number into the batch of its lane; `false`: no room.
+    /// Adds the piece with this number to the batch of its lane; `false`: no room.
     ///
     /// # Errors
     /// When it cannot be sent at all.
     fn submit(&mut self, piece: Piece<'_, '_>, number: u64) -> Result<bool, CallError>;
 
-    /// Takes what a piece has brought, if it did not land where it belongs.
+    /// Takes what a piece has brought, if it was not placed directly.
     fn take(&mut self, range: Range<usize>, bytes: &[u8]);
 
-    /// Moves a piece at once, where the memory of the region is mapped here. Whether it did.
+    /// Copies a piece directly, if the memory of the region is mapped here. Returns whether it did.
     fn at_once(&mut self, piece: Piece<'_, '_>) -> bool;
 }
 
-/// Where bytes to put stand.
+/// The source of bytes to put.
 pub(super) trait Source {
     /// All of them.
     fn bytes(&self) -> &[u8];
@@ -53,10 +53,10 @@ impl Source for &[u8] {
     }
 }
 
-/// A part of a buffer, and the buffer.
+/// A buffer, and the part of it to put.
 impl Source for (&TransferBuffer, Range<usize>) {
     fn bytes(&self) -> &[u8] {
-        // A transfer checks first that there are some.
+        // A transfer checks in advance that they are accessible.
         self.0.bytes().map_or(&[], |bytes| &bytes[self.1.clone()])
     }
 
@@ -99,24 +99,24 @@ impl<S: Source> Way for Put<S> {
             self.target = lane.pipeline.region_target(lane.region);
         }
         let target = self.target.as_ref().filter(|t| t.memory.is_open());
-        // What is beyond is submitted, and the error says so.
+        // A range beyond it is submitted, which returns the error.
         let place = |target: &MappedRegion<_>| target.place(piece.at, piece.range.len());
         let (Some(target), Some(at)) = (target, target.and_then(place)) else {
             return false;
         };
         let bytes = &self.source.bytes()[piece.range];
         target.memory.store(at, bytes);
-        // One that has gone meanwhile may have got nothing of it.
+        // A mapping that was closed meanwhile may have received nothing of it.
         target.memory.is_open()
     }
 }
 
-/// Where bytes that are got are to stand.
+/// The target of bytes that are read.
 pub(super) trait Target {
-    /// These of them; `None` while some are on their way into memory of their own.
+    /// The bytes of this range; `None` while some are being placed directly.
     fn bytes_mut(&mut self, range: Range<usize>) -> Option<&mut [u8]>;
 
-    /// Copies what has come for this range.
+    /// Copies what has arrived for this range.
     fn fill(&mut self, range: Range<usize>, bytes: &[u8]);
 
     /// As [`Way::submit`].
@@ -137,7 +137,7 @@ impl Target for &mut [u8] {
     }
 }
 
-/// A part of a buffer, and the buffer.
+/// A buffer, and the part of it to fill.
 impl Target for (&mut TransferBuffer, Range<usize>) {
     fn bytes_mut(&mut self, range: Range<usize>) -> Option<&mut [u8]> {
         let stands = self.1.start + range.start..self.1.start + range.end;
@@ -145,7 +145,7 @@ impl Target for (&mut TransferBuffer, Range<usize>) {
     }
 
     fn fill(&mut self, range: Range<usize>, bytes: &[u8]) {
-        // Other pieces may be landing beside it by themselves.
+        // Other pieces may be placed directly next to it.
         self.0.fill(self.1.start + range.start, bytes);
     }
 

@@ -1,4 +1,4 @@
-//! A call of one thread: its future.
+//! The future of a call of one thread.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,16 +8,16 @@ use super::{Holder, Inner, LocalReply};
 use crate::client::driver::calls::State;
 use crate::error::CallError;
 
-/// The answer of a call, when it comes. Works under any executor whose tasks stay on a thread, where the
+/// A future of a call's response. Works under any executor whose tasks stay on a thread, where the
 /// [`super::LocalDriver`] is polled. Dropping it cancels the call.
 #[must_use = "the call is cancelled when the future is dropped"]
 pub struct LocalCall {
     holder: Holder,
-    /// Where its outcome will be, or is; [`TAKEN`] when that was taken.
+    /// The slot of its outcome; [`TAKEN`] once that was taken.
     tag: usize,
 }
 
-/// No call has so many others beside it.
+/// There are never that many calls.
 const TAKEN: usize = usize::MAX;
 
 impl LocalCall {
@@ -59,13 +59,13 @@ impl Future for LocalCall {
 }
 
 impl LocalCall {
-    /// Its task is woken when it has ended.
+    /// Registers its task to be woken when it has ended.
     #[inline(never)]
     fn wait(&self, context: &mut Context<'_>) -> Poll<Result<LocalReply, CallError>> {
         let (holder, tag) = (&self.holder, self.tag);
         let inner = holder.0.lock();
         if !inner.is_here() {
-            // Its driver is the parent's, and wakes nobody here.
+            // Its driver belongs to the parent, and wakes nothing here.
             drop(inner);
             return Poll::Ready(Err(CallError::Forked));
         }

@@ -1,4 +1,4 @@
-//! The task that looks for the answers of one thread's calls.
+//! The task that polls for the responses to one thread's calls.
 
 use std::future::{poll_fn, Future};
 use std::pin::{pin, Pin};
@@ -12,16 +12,16 @@ use super::{go_along, Inner, Shared};
 use crate::client::driver::DEADLINE_STEP;
 use crate::error::CallError;
 
-/// Looks that took something between two looks at the clock: there may be no answer to one of the calls.
+/// Number of successful polls between two reads of the clock: there may be no response to one of the calls.
 const FOUND_PER_CLOCK: u32 = 64;
-/// How often a future of [`LocalDriver::run_until`] is polled again at once because an answer has come.
+/// How many times a future of [`LocalDriver::run_until`] is polled again at once because a response has arrived.
 const ROUNDS: u32 = 16;
 
-/// Sends the calls of a [`super::LocalClient`] and takes their answers, as a task of its own: spawn it where the calls
-/// are made, or give it what makes them ([`LocalDriver::run_until`]). While it is not polled nothing is sent and no
-/// call ends; when it is dropped all calls end with [`CallError::Closed`].
+/// Sends the calls of a [`super::LocalClient`] and takes their responses, as a task of its own: spawn it where the
+/// calls are made, or pass it the future that makes them ([`LocalDriver::run_until`]). While it is not polled nothing
+/// is sent and no call ends; when it is dropped all calls end with [`CallError::Closed`].
 ///
-/// It is ready when the client, its clones and its calls have been dropped, or with an error when the connection is
+/// It completes when the client, its clones and its calls have been dropped, or with an error when the connection is
 /// lost.
 #[must_use = "no call ends while its driver is not polled"]
 pub struct LocalDriver {
@@ -34,23 +34,23 @@ impl std::fmt::Debug for LocalDriver {
     }
 }
 
-/// What the driver does after a look.
+/// What the driver does after polling the lane.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
-    /// It has taken something, and looks again.
+    /// It has taken something, and polls again.
     Found,
-    /// It looks again.
+    /// It polls again.
     Again,
-    /// It waits until it is woken: by a call, or by the thread that sleeps for it.
+    /// It waits until it is woken: by a call, or by the thread that sleeps on its behalf.
     Wait,
-    /// It falls asleep, as nothing has come for so long.
+    /// It falls asleep, because nothing has arrived for this long.
     FallAsleep(Duration),
-    /// Nobody can make a call any more.
+    /// No call can be made any more.
     End,
 }
 
 impl Inner {
-    /// Looks for answers as often as one poll does.
+    /// Polls the lane as often as one poll of the driver does.
     fn look(&mut self) -> Result<Next, CallError> {
         let Self {
             pipeline: Some(pipeline),
@@ -61,7 +61,7 @@ impl Inner {
             return Err(self.end.clone());
         };
         if calls.live == 0 {
-            // Nobody wants to hear anything.
+            // There is nothing to wait for.
             return Ok(Next::Wait);
         }
         pipeline.lane.check()?;
@@ -96,8 +96,9 @@ impl Inner {
         Ok(Next::FallAsleep(idle))
     }
 
-    /// The driver waits, or falls asleep, unless there is something to do by now: its waker was made meanwhile, and
-    /// that may have called. `task` is whom the thread wakes that sleeps, and then some waker for the caller to drop.
+    /// Makes the driver wait, or fall asleep, unless there is something to do by now: its waker was cloned meanwhile,
+    /// which may have made calls. `task` is the waker for the sleeping thread, and afterwards a waker for the caller to
+    /// drop.
     fn wait(&mut self, next: Next, task: &mut Option<Waker>) -> Result<Next, CallError> {
         let Self {
             pipeline: Some(pipeline),
@@ -123,7 +124,7 @@ impl Inner {
         Ok(if stays_awake { Next::Again } else { Next::Wait })
     }
 
-    /// Calls end whose time is up.
+    /// Ends calls whose deadlines have passed.
     fn expire(&mut self) {
         let now = thread::now();
         if let Some(pipeline) = self.pipeline.as_mut().filter(|_| now >= self.next_expiry) {
@@ -139,7 +140,7 @@ impl LocalDriver {
         Self { shared }
     }
 
-    /// One look; after all but [`Next::Wait`] somebody has to see to the next.
+    /// Polls once; after all results but [`Next::Wait`] the caller has to arrange the next poll.
     fn turn(&self, context: &mut Context<'_>) -> Result<Next, CallError> {
         if Rc::strong_count(&self.shared) == 1 {
             return Ok(Next::End);
@@ -165,8 +166,8 @@ impl LocalDriver {
         next
     }
 
-    /// Drives the calls that this future makes, in its own task. What it brings is there at once when its calls are
-    /// answered; other tasks that call on the same client go on as long as it does.
+    /// Drives the calls that this future makes, in its own task. The future continues at once when its calls are
+    /// answered; other tasks with calls on the same client make progress for as long as it runs.
     pub async fn run_until<F: Future>(&mut self, future: F) -> F::Output {
         let mut future = pin!(future);
         poll_fn(|context| {
@@ -177,7 +178,7 @@ impl LocalDriver {
                 match self.turn(context) {
                     Ok(Next::Found) => {}
                     Ok(Next::Again) => break,
-                    // After an error as after the end: there is nothing to drive, and its calls have been told.
+                    // After an error as after the end: there is nothing to drive, and its calls have been ended.
                     Ok(Next::Wait | Next::FallAsleep(_) | Next::End) | Err(_) => {
                         return Poll::Pending
                     }

@@ -1,10 +1,10 @@
-//! Calls of one thread as futures: tasks that stay on a thread share a lane that nobody else has, so neither a lock,
-//! nor an atomic instruction, nor another thread is between a task and its answer.
+//! Calls of one thread as futures: tasks that stay on a thread share a lane of their own, so neither a lock, nor an
+//! atomic instruction, nor another thread is between a task and its response.
 //!
-//! One task more, the [`LocalDriver`], sends what the others have submitted and takes what has come for all of them,
-//! each time that the executor comes to it; while nothing is out, nobody polls it. What is out is kept as for futures
-//! of all threads ([`crate::client::driver`]), and the lane is a [`Pipeline`]'s. Wakers are somebody else's code, which
-//! may call or give up calls: none is cloned, woken or dropped while the calls are borrowed.
+//! One more task, the [`LocalDriver`], sends what the others have submitted and takes what has arrived for all of them,
+//! each time the executor polls it; while nothing is outstanding, it is not polled. Calls are kept as for futures of
+//! all threads ([`crate::client::driver`]), and the lane is that of a [`Pipeline`]. Wakers are foreign code, which may
+//! make or cancel calls: none is cloned, woken or dropped while the calls are borrowed.
 
 mod call;
 mod driver;
@@ -31,20 +31,20 @@ use crate::error::CallError;
 use crate::HandlerId;
 use reply::CountedReply;
 
-/// What a thread's client, its driver and its calls share.
+/// The state shared by a thread's client, its driver and its calls.
 struct Shared(RefCell<Inner>);
 
 struct Inner {
-    /// `None`: no call is taken any more.
+    /// `None`: no call is accepted any more.
     pipeline: Option<Pipeline>,
     calls: Calls<CountedReply>,
-    /// Why calls end that come after the end.
+    /// The error of calls made after the end.
     end: CallError,
     /// The driver's task, while it waits for a call, or sleeps.
     driver: Option<Waker>,
-    /// Looks of the driver that took something.
+    /// Number of the driver's polls that took something.
     found: u32,
-    /// When calls are looked at next for their deadlines.
+    /// When calls are checked for their deadlines next.
     next_expiry: Instant,
 }
 
@@ -54,7 +54,7 @@ impl Shared {
         self.0.borrow_mut()
     }
 
-    /// Ends the borrow, and then wakes those whose calls have ended.
+    /// Ends the borrow, and then wakes the tasks whose calls have ended.
     #[inline]
     fn give_back(&self, inner: RefMut<'_, Inner>) {
         if !inner.calls.woken.is_empty() {
@@ -66,14 +66,14 @@ impl Shared {
         let mut woken = std::mem::take(&mut inner.calls.woken);
         drop(inner);
         woken.drain(..).for_each(Waker::wake);
-        // So that none is allocated for each look.
+        // So that none is allocated for each poll.
         let mut inner = self.lock();
         if inner.calls.woken.capacity() == 0 {
             inner.calls.woken = woken;
         }
     }
 
-    /// No call is taken any more, and those that are out end with this.
+    /// No call is accepted any more, and outstanding ones end with this error.
     fn end(&self, error: CallError) {
         let mut inner = self.lock();
         let pipeline = inner.pipeline.take();
@@ -92,7 +92,7 @@ impl Inner {
         pipeline.is_none_or(|pipeline| pipeline.lane.is_here())
     }
 
-    /// Sends a call with the driver's next look, or lets it wait for room.
+    /// Sends a call with the driver's next poll, or queues it until there is room.
     #[inline]
     fn put(&mut self, wish: Wish<'_>, terms: (Duration, Holds)) -> Result<usize, CallError> {
         let Some(pipeline) = &mut self.pipeline else {
@@ -104,8 +104,8 @@ impl Inner {
     }
 }
 
-/// Sees to it that the pipeline's lane is the one that calls are to go over now, when its client has changed its
-/// preset, or when all are to share. What is out then ends on the lane before.
+/// Makes sure that the pipeline uses the lane that calls should use now, when its client has changed its preset, or
+/// when all threads are to share. Outstanding calls end on the former lane.
 #[inline]
 fn go_along(pipeline: &mut Pipeline, calls: &mut Calls<CountedReply>) {
     if !pipeline.recipe.keeps_lanes() {
@@ -119,10 +119,10 @@ fn go_over(pipeline: &mut Pipeline, calls: &mut Calls<CountedReply>) {
         return;
     };
     if pipeline.former.is_some() {
-        // Calls are out still on the lane before this one.
+        // There are still outstanding calls on the former lane.
         return;
     }
-    // What the server grants on one lane says nothing of another.
+    // A grant on one lane does not apply to another.
     if let Some(attaching) = calls.give_up_attaching() {
         pipeline.lane.abandon(attaching);
     }
@@ -130,13 +130,13 @@ fn go_over(pipeline: &mut Pipeline, calls: &mut Calls<CountedReply>) {
     if pipeline.former.is_some() {
         calls.leave_lane();
         if !calls.are_on_former() {
-            // Calls that were given up may be out for ever.
+            // Calls that were cancelled may be outstanding for ever.
             pipeline.end_former();
         }
     }
 }
 
-/// What a client or a call has of the shared state; the driver ends when the last is dropped.
+/// A reference of a client or a call to the shared state; the driver ends when the last is dropped.
 struct Holder(Rc<Shared>);
 
 impl Clone for Holder {
@@ -165,7 +165,7 @@ impl Holder {
 impl Drop for Holder {
     #[inline]
     fn drop(&mut self) {
-        // The driver has the other.
+        // The other reference is the driver's.
         if Rc::strong_count(&self.0) == 2 {
             self.wake_driver();
         }
@@ -180,12 +180,12 @@ impl Holder {
     }
 }
 
-/// A client of one thread, for tasks that stay there: a runtime of one thread for each core, tokio's `LocalSet` or
+/// A client of one thread, for tasks that stay there: a runtime with one thread per core, tokio's `LocalSet` or
 /// `current_thread`, or any executor of futures that are not [`Send`]. Its calls cost a fraction of those of
 /// [`crate::Client::call_async`], and no thread runs for them. Made by [`crate::Client::local`].
 ///
-/// Cheap to clone; a clone's calls go over the same connection, which is its own and which it does not make anew: when
-/// it is lost all calls end with an error, and another must be made. It goes along when its client changes its preset.
+/// Cheap to clone; calls of clones share one connection, which is not used by others and not re-established: when it is
+/// lost all calls end with an error, and a new client must be made. It follows when its client changes its preset.
 #[derive(Clone)]
 pub struct LocalClient {
     holder: Holder,
@@ -217,7 +217,7 @@ impl LocalClient {
         (Self { holder, deadline }, driver)
     }
 
-    /// A clone whose calls have this deadline.
+    /// Returns a clone with this deadline for its calls.
     #[must_use = "it is a clone that has the deadline"]
     pub fn within(&self, deadline: Duration) -> Self {
         Self {
@@ -226,24 +226,25 @@ impl LocalClient {
         }
     }
 
-    /// Calls that are out or wait.
+    /// Number of calls that are outstanding or queued.
     pub fn outstanding(&self) -> usize {
         self.holder.0.lock().calls.live
     }
 
-    /// Calls and returns at once; the future brings the answer, within the client's deadline. The request leaves when
-    /// the driver is polled next, with those of other tasks; when there is no room on the connection, as soon as there
-    /// is, in the order of the calls. One call more than [`crate::ChannelConfig::max_outstanding`] ends with
-    /// [`CallError::TooManyOutstanding`]; [`LocalClient::call`] waits instead. Dropping the future cancels the call, as
-    /// for [`crate::Client::call_async`].
+    /// Starts a call and returns at once; the future resolves to the response, within the client's deadline. The
+    /// request is sent when the driver is polled next, together with those of other tasks, or, if there is no room on
+    /// the connection, as soon as there is, in the order of the calls. A call beyond
+    /// [`crate::ChannelConfig::max_outstanding`] ends with [`CallError::TooManyOutstanding`]; [`LocalClient::call`]
+    /// waits instead. Dropping the future cancels the call, as for [`crate::Client::call_async`].
     #[inline]
     pub fn call_async(&self, handler: HandlerId, payload: &[u8]) -> LocalCall {
         let terms = (self.deadline, Holds::Nothing);
         self.holder.put(Wish::Call(handler, payload), terms)
     }
 
-    /// As [`LocalClient::call_async`], but it is sent with the first poll, and waits for its place while as many calls
-    /// are out or wait as may be. Those that wait are served in their order; the wait is a part of the deadline.
+    /// As [`LocalClient::call_async`], but the call is sent at the first poll, and waits for a place while the maximum
+    /// number of calls is outstanding or queued. Waiting tasks are served in order; the wait counts towards the
+    /// deadline.
     ///
     /// # Errors
     /// As for [`crate::Client::call`].
@@ -259,11 +260,11 @@ impl LocalClient {
         })
     }
 
-    /// Waits until one more call may be out or wait, as [`LocalClient::call`] does, and holds the place for it:
-    /// `local.ready().await?.call(ECHO, b"hello").await?` is never refused for too many.
+    /// Waits until one more call may be outstanding or queued, as [`LocalClient::call`] does, and reserves the place
+    /// for it: `local.ready().await?.call(ECHO, b"hello").await?` is never refused for too many calls.
     ///
     /// # Errors
-    /// [`CallError::DeadlineExceeded`] when there was no place for so long.
+    /// [`CallError::DeadlineExceeded`] when no place became free in time.
     pub async fn ready(&self) -> Result<LocalPermit, CallError> {
         let left = place::place(&self.holder.0, self.deadline).await?;
         Ok(LocalPermit::take(&self.holder, left))
@@ -274,17 +275,17 @@ impl LocalClient {
         self.operate(region, offset, Wanted::Read(length))
     }
 
-    /// Writes into a region; the bytes are taken now, and the answer has none.
+    /// Writes into a region; the bytes are copied now, and the response is empty.
     pub fn write_async(&self, region: &RemoteRegion, offset: u64, bytes: &[u8]) -> LocalCall {
         self.operate(region, offset, Wanted::Write(bytes))
     }
 
-    /// Adds to 8 bytes of a region; the answer is the 8 bytes that were there.
+    /// Adds to 8 bytes of a region; the response is their previous value.
     pub fn fetch_add_async(&self, region: &RemoteRegion, offset: u64, add: u64) -> LocalCall {
         self.operate(region, offset, Wanted::FetchAndAdd(add))
     }
 
-    /// Replaces 8 bytes of a region when they are `compare`; the answer is the 8 bytes that were there.
+    /// Replaces 8 bytes of a region if they equal `compare`; the response is their previous value.
     pub fn compare_and_swap_async(
         &self,
         region: &RemoteRegion,

@@ -1,4 +1,4 @@
-//! Back-pressure that tasks of one thread await: a place for a call, before it is made.
+//! Awaitable back-pressure for tasks of one thread: a place for a call, reserved before it is made.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,8 +12,8 @@ use crate::client::driver::waiters::Limit;
 use crate::error::CallError;
 use crate::HandlerId;
 
-/// Waits until one more call may be out or wait, or no call is taken any more; says how much of the deadline is left
-/// for the call.
+/// Waits until one more call may be outstanding or queued, or calls are no longer accepted; returns the time left of
+/// the deadline for the call.
 pub(super) fn place(shared: &Rc<Shared>, deadline: Duration) -> Place<'_> {
     Place {
         shared,
@@ -22,11 +22,11 @@ pub(super) fn place(shared: &Rc<Shared>, deadline: Duration) -> Place<'_> {
     }
 }
 
-/// See [`place`].
+/// The future; see [`place`].
 pub(super) struct Place<'a> {
     shared: &'a Rc<Shared>,
     limit: Limit,
-    /// Where it stands in the queue.
+    /// Its position in the queue.
     ticket: Option<u64>,
 }
 
@@ -56,14 +56,14 @@ impl Future for Place<'_> {
         let driver = inner.driver.take();
         drop(inner);
         drop(former);
-        // It may sleep for longer than this may wait.
+        // The driver may sleep for longer than this task may wait.
         driver.into_iter().for_each(Waker::wake);
         Poll::Pending
     }
 }
 
 impl Place<'_> {
-    /// Leaves the queue; who was woken and does not come tells the next.
+    /// Leaves the queue; if it was woken and does not use the place, it wakes the next.
     fn leave(&mut self) {
         if let Some(ticket) = self.ticket.take() {
             let mut inner = self.shared.lock();
@@ -80,12 +80,12 @@ impl Drop for Place<'_> {
     }
 }
 
-/// A place for one call of a [`super::LocalClient`], held until it is made or this is dropped. Made by
+/// A place for one call of a [`super::LocalClient`], reserved until the call is made or this is dropped. Made by
 /// [`super::LocalClient::ready`].
 #[must_use = "the place is given back when it is dropped"]
 pub struct LocalPermit {
     holder: Holder,
-    /// The place was not used yet; there is none where no call is taken any more.
+    /// The place was not used yet; there is none if calls are no longer accepted.
     holds: bool,
     deadline: Duration,
 }
@@ -97,7 +97,7 @@ impl std::fmt::Debug for LocalPermit {
 }
 
 impl LocalPermit {
-    /// Takes a place that is there, unless no call is taken any more: then its call says why.
+    /// Takes an available place, unless calls are no longer accepted: then its call ends with the reason.
     pub(super) fn take(holder: &Holder, deadline: Duration) -> Self {
         Self {
             holds: holder.0.lock().calls.take_place(),
@@ -106,7 +106,7 @@ impl LocalPermit {
         }
     }
 
-    /// As [`super::LocalClient::call_async`], in the place that this holds.
+    /// As [`super::LocalClient::call_async`], using the reserved place.
     pub fn call(mut self, handler: HandlerId, payload: &[u8]) -> LocalCall {
         let holds = match std::mem::take(&mut self.holds) {
             true => Holds::Place,

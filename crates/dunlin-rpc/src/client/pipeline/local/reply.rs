@@ -1,4 +1,4 @@
-//! Responses of one thread's calls: a count of references away, not a copy.
+//! Responses to one thread's calls: passed on by counting references, without a copy.
 
 use std::ops::Deref;
 use std::rc::Rc;
@@ -9,16 +9,16 @@ use crate::channel::buffers::Bytes;
 use crate::channel::short_copy;
 use crate::client::driver::calls::Keep;
 
-/// Room for a short response that a place keeps for the next, at most, in bytes.
+/// Maximum size in bytes of memory for a short response that a slot keeps for the next one.
 const KEPT_BYTES: usize = 4096;
 
-/// A response of a [`super::LocalClient`]'s call. Reads as a byte slice; a long one stands in registered memory that
-/// goes back to its pool with it.
+/// A response to a call of a [`super::LocalClient`]. Dereferences to a byte slice; a long one is in registered memory
+/// that returns to its pool when the reply is dropped.
 #[derive(Clone)]
 pub struct LocalReply(Rc<Response>);
 
 enum Response {
-    /// So many bytes, in memory that may be longer.
+    /// The number of bytes, in memory that may be longer.
     Short(usize, Box<[u8]>),
     Landed(Box<dyn Bytes>),
 }
@@ -47,7 +47,7 @@ impl std::fmt::Debug for LocalReply {
     }
 }
 
-/// The last response of a place, whose memory is used again when its task has dropped it.
+/// The last response of a slot, whose memory is reused when its task has dropped it.
 pub(super) struct CountedReply(Option<Rc<Response>>);
 
 impl Keep for CountedReply {
