@@ -1,4 +1,5 @@
-//! Channels between two threads over devices of each kind: whatever the form of the batches, every message comes whole.
+//! Channels between two threads over devices of each kind: whatever the form of the batches, every message arrives
+//! complete.
 
 use std::time::{Duration, Instant};
 
@@ -31,7 +32,7 @@ fn bytes_of(number: u64) -> Vec<u8> {
     (0..length).map(|i| (number * 31 + i) as u8).collect()
 }
 
-/// Takes what is there, from a peer that writes at the same time.
+/// Takes what has arrived, from a peer that writes at the same time.
 fn take(channel: &mut RingChannel<ShmDevice>, next: &mut u64) {
     while let Some(header) = channel.receive().unwrap() {
         assert_eq!(header.call, *next);

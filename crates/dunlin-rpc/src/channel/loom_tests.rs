@@ -1,6 +1,6 @@
 //! A model of the ring's publication, checked in all interleavings: the commit word last, in the first line or in the
-//! last; the reader trusts bodies only behind head and commit word of the batch that it expects, and the writer reuses
-//! lines only when their reader has counted them as consumed.
+//! last; the reader trusts bodies only after head and commit word of the batch that it expects, and the writer reuses
+//! lines only when the reader has counted them as consumed.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p dunlin-rpc --release --lib loom`
 
@@ -17,7 +17,7 @@ const ROOM: u64 = 2;
 const BATCHES: u64 = 4;
 const SEED: u64 = 3;
 
-/// A line: loom's cells notice when a body is read while it is written.
+/// A line: loom's cells detect when a body is read while it is written.
 struct Line {
     head: AtomicU64,
     body: UnsafeCell<u64>,
@@ -26,14 +26,14 @@ struct Line {
 
 struct Ring {
     form: Form,
-    /// A device that is software may write bytes: half of a head is there before the other.
+    /// A software device may write bytes: half of a head is visible before the other.
     by_halves: bool,
-    /// The reader of a sealed batch looks at the head once more behind the commit word.
+    /// The reader of a sealed batch reads the head once more after the commit word.
     looks_again: bool,
-    /// Lines of a batch.
+    /// Number of lines of a batch.
     size: u64,
     lines: Vec<Line>,
-    /// Lines consumed, as the reader told the writer.
+    /// Number of lines consumed, as the reader told the writer.
     consumed: AtomicU64,
 }
 
@@ -77,7 +77,7 @@ impl Ring {
             self.line(position).head.store(head, Ordering::Relaxed);
         }
         for line in 0..self.size {
-            // SAFETY: loom checks that nobody reads it now; that is what this model is for.
+            // SAFETY: loom checks that it is not read at the same time; that is the purpose of this model.
             let place = |place: *mut u64| unsafe { *place = body + line };
             self.line(position + line).body.with_mut(place);
         }
@@ -167,7 +167,7 @@ fn loom_every_sealed_body_is_read_whole_and_once() {
     check(Form::Sealed, 2, Ordering::Release, Ordering::Release);
 }
 
-/// The model is worth something: without the order it fails.
+/// The model is meaningful: without the order it fails.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_a_commit_that_overtakes_its_body_is_found() {

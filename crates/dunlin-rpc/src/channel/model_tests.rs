@@ -1,5 +1,5 @@
-//! Outbox and inbox against a model: every message once, in order, whole, however the bytes arrive and however late
-//! consumption is told.
+//! Outbox and inbox against a model: every message arrives once, in order and complete, however the bytes arrive and
+//! however late consumption is reported.
 
 use std::collections::VecDeque;
 
@@ -12,23 +12,23 @@ use super::message::{self, Header, Kind, ShortKind};
 use super::outbox::Outbox;
 use super::ChannelError;
 
-/// Where the ring begins in its region; the bytes before and after it must stay as they are.
+/// Offset of the ring in its region; the bytes before and after it must not change.
 const START: usize = 4096;
 const FENCE: u8 = 0xa5;
 const SEED: u64 = 12;
 
-/// What a scheduler may choose.
+/// The actions of a scheduler.
 #[derive(Clone, Debug)]
 enum Action {
     /// Encode a message of this many bytes, if there is room.
     Push(usize),
-    /// Hand the batch to the wire.
+    /// Write the batch to the wire.
     Flush,
     /// Let this many words of 8 bytes arrive, in order.
     Deliver(usize),
     /// Take at most this many messages.
     Receive(usize),
-    /// Tell the writer what was consumed, as it was at the last telling or now.
+    /// Tell the writer what was consumed, as of the last report or now.
     Tell { late: bool },
 }
 
@@ -48,21 +48,22 @@ fn forms() -> impl Strategy<Value = Form> {
     prop::sample::select(vec![Form::Twice, Form::Sealed])
 }
 
-/// Bytes that belong to the message of this number.
+/// The payload of the message with this number.
 fn payload(number: u64, length: usize) -> Vec<u8> {
     (0..length as u64)
         .map(|i| (number.wrapping_mul(0x9e37_79b9).wrapping_add(i * 131) >> 3) as u8)
         .collect()
 }
 
-/// Words on their way, in the order of their WRITEs, and the lines that were ever put there.
+/// Words in flight, in the order of their WRITEs, and the lines that were ever written.
 #[derive(Default)]
 struct Wire {
     words: VecDeque<Flying>,
     lines: u64,
 }
 
-/// A word on its way: the line since the start of the connection that it is of, its offset in the ring, its content.
+/// A word in flight: the line that it belongs to, counted since the start of the connection, its offset in the ring,
+/// its content.
 struct Flying {
     line: u64,
     offset: usize,
@@ -80,7 +81,7 @@ fn flush(outbox: &mut Outbox, wire: &mut Wire, lines: usize, consumed: u64, form
         writes += usize::from(!piece.bytes.is_empty());
         let mut words: Vec<_> = piece.bytes.chunks(8).enumerate().collect();
         if form == Form::Twice {
-            // Any order within a WRITE: this one is the opposite of what the other kind of device promises.
+            // Any order within a WRITE: this one is the opposite of what the other kind of device guarantees.
             words.reverse();
         }
         for (i, word) in words {
@@ -103,7 +104,7 @@ fn flush(outbox: &mut Outbox, wire: &mut Wire, lines: usize, consumed: u64, form
     outbox.written();
 }
 
-/// What a channel does: the count in the batch that is opened, and its next message.
+/// Does what a channel does: returns the count in the batch that is opened, and its next message.
 fn receive(
     inbox: &mut Inbox,
     memory: &dunlin_verbs::Memory,
@@ -149,7 +150,7 @@ proptest! {
         let mut wire = Wire::default();
         let mut sent = VecDeque::new();
         let (mut number, mut told, mut taken) = (0u64, 0u64, 0u64);
-        // The script several times, so that the ring wraps around often, and then everything that is left.
+        // The script several times, so that the ring wraps around often, and then the rest.
         let script_end = [Action::Flush, Action::Deliver(1 << 15), Action::Receive(1 << 12), Action::Tell { late: false }];
         let once = std::mem::take(&mut script);
         for _ in 0..repeat {
@@ -197,7 +198,7 @@ proptest! {
                         prop_assert_eq!(header, expected);
                         prop_assert_eq!(inbox.payload(header), &body[..]);
                         if let Some(told) = told {
-                            // What the writer said when it wrote the batch: after this message, and before the next
+                            // What the writer stated when it wrote the batch: after this message, and before the next
                             // batch.
                             prop_assert_eq!(told % 77, 0);
                             prop_assert!(u64::from(told) > taken * 77 && u64::from(told) <= number * 77);
@@ -235,7 +236,7 @@ proptest! {
         let region = device.allocate_region(&domain, START + lines * LINE_BYTES, Access::LOCAL_WRITE).unwrap();
         let memory = region.memory();
         memory.write(START, &noise[..noise.len().min(lines * LINE_BYTES)]);
-        // Batches that begin and end as they should, with headers that are almost right.
+        // Batches with correct head and commit word, and headers that are almost correct.
         let mut canaries = Canaries::new(SEED);
         let mut line = 0;
         for (length, messages, headers) in batches {

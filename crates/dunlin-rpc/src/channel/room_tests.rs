@@ -1,10 +1,10 @@
-//! Room: what the peer's ring holds, and what happens to messages that find none.
+//! Room: what the peer's ring holds, and what happens to messages without room.
 
 use super::batch::Form;
 use super::message::{Header, Kind};
 use super::outbox::Outbox;
 
-/// Whoever forgets to ask for room is told, instead of writing over what the peer has not read.
+/// A caller that forgets to make room gets an error, instead of overwriting what the peer has not read.
 #[test]
 fn a_batch_without_room_is_an_error() {
     for form in [Form::Sealed, Form::Twice] {

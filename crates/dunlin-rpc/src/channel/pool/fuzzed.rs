@@ -1,4 +1,4 @@
-//! Both ends of a message pool whose memory the other end fills with anything; for the fuzz target `pool`, see
+//! Both ends of a message pool whose memory the other end fills with any bytes; for the fuzz target `pool`, see
 //! `crate::fuzzing`.
 
 use std::sync::atomic::Ordering;
@@ -14,9 +14,9 @@ use crate::channel::message::{Header, HEADER_BYTES};
 use crate::channel::{Channel, ChannelError};
 use crate::ChannelConfig;
 
-/// Longest payload in a block.
+/// Maximum length of a payload in a block.
 const EAGER: usize = 256;
-/// Looks at each end after each step.
+/// Number of polls of each end after each step.
 const LOOKS: usize = 4;
 
 /// A client and a server of one pool.
@@ -25,7 +25,7 @@ pub(crate) struct FuzzedPool {
     by_turns: bool,
     client: PoolChannel<ShmDevice>,
     served: ServedPool<ShmDevice>,
-    /// The call that the server has taken last.
+    /// The last call that the server has taken.
     call: u64,
     draft: Draft,
 }
@@ -56,10 +56,10 @@ impl FuzzedPool {
         }
     }
 
-    /// Does what the steps say, of eleven bytes each, until one of the ends has had enough.
+    /// Executes the steps, of eleven bytes each, until one of the ends reports a violation.
     ///
     /// # Errors
-    /// What an end found wrong.
+    /// The violation that an end found.
     pub(crate) fn run(&mut self, steps: &[u8]) -> Result<(), ChannelError> {
         for step in steps.chunks_exact(11) {
             let value = u64::from_le_bytes(std::array::from_fn(|i| step[3 + i]));
@@ -79,7 +79,7 @@ impl FuzzedPool {
             0 => set(at_server, place, value),
             1 => set(at_client, place, value),
             2 => {
-                // The endpoint entry, nearly right.
+                // An almost valid endpoint entry.
                 let entry = Entry {
                     serial: self.served.served.wrapping_add(1 + (place & 1) as u16),
                     lines: (value >> 32) as u16 & 15,
@@ -148,7 +148,7 @@ impl FuzzedPool {
             }
             9 if self.by_turns && self.served.wants_turn()? => {
                 self.served.warm_up(place as u16 % 2)?;
-                // A READ of memory that is mapped here is done when it is posted, or soon after.
+                // A READ of memory that is mapped here is completed when it is posted, or soon after.
                 for _ in 0..1000 {
                     if self.served.is_warm()? {
                         self.served.begin_turn();
@@ -196,7 +196,7 @@ fn set(memory: &Memory, place: usize, value: u64) {
     memory.atomic_u64(at).store(value, Ordering::SeqCst);
 }
 
-/// Puts a message of any header into a block, with a seal that holds.
+/// Puts a message with any header into a block, with a valid seal.
 pub(crate) fn forge(
     draft: &mut Draft,
     memory: &Memory,
@@ -208,7 +208,7 @@ pub(crate) fn forge(
 ) {
     let length = (value >> 48) as usize % (EAGER + 1);
     let mut bytes = [0; HEADER_BYTES];
-    // Any kind, any handler; a call whose slot and generation may well be those that come next.
+    // Any kind, any handler; a call whose slot and generation may well be the next ones.
     bytes[..4].copy_from_slice(&(length as u32).to_le_bytes());
     bytes[4..6].copy_from_slice(&(value as u16 & 3).to_le_bytes());
     bytes[6] = (value >> 16) as u8 & 15;

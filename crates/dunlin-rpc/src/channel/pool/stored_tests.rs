@@ -1,4 +1,4 @@
-//! Messages that are stored into the peer's memory, where that is mapped, in place of WRITEs.
+//! Messages that are stored into the peer's mapped memory instead of WRITEs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -17,7 +17,7 @@ fn mapped(by_turns: bool) -> (PoolChannel<ShmDevice>, ServedPool<ShmDevice>) {
         true => PoolMemory::OwnByTurns,
         false => PoolMemory::Own(None),
     });
-    // What is announced before a turn is fetched, so of two the second is the first that is written.
+    // What is announced before a turn is fetched, so the second of two is the first that is written.
     for generation in 0..2 {
         request(&mut client, call(0, generation), b"posted");
         if by_turns && generation == 0 {
@@ -31,7 +31,7 @@ fn mapped(by_turns: bool) -> (PoolChannel<ShmDevice>, ServedPool<ShmDevice>) {
     (client, served)
 }
 
-/// From the second message each way on there are no work requests.
+/// From the second message in each direction on there are no work requests.
 #[test]
 fn messages_are_stored_once_the_peer_is_mapped() {
     for by_turns in [false, true] {
@@ -64,8 +64,8 @@ fn messages_are_stored_once_the_peer_is_mapped() {
     }
 }
 
-/// A message is there as a whole when the word is that its reader looks at, also when it is longer or shorter than what
-/// stood there before.
+/// A message is complete when the word that its reader polls is there, also when it is longer or shorter than the
+/// former contents.
 #[test]
 fn a_stored_message_is_whole_when_it_is_seen() {
     const CALLS: u32 = 30_000;
@@ -110,7 +110,7 @@ fn a_stored_message_is_whole_when_it_is_seen() {
     });
 }
 
-/// Memory that its owner has given up is stored into no more: a WRITE is posted, whose failure tells.
+/// Memory that its owner has released is not stored into any more: a WRITE is posted, which fails.
 #[test]
 fn a_mapping_that_is_closed_is_posted_to() {
     let (mut client, served) = mapped(false);

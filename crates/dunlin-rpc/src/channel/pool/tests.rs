@@ -1,4 +1,4 @@
-//! A client and a server of a message pool on one thread, step by step: turns, and what comes late.
+//! A client and a server of a message pool on one thread, step by step: turns, and late messages.
 
 use dunlin_shm::ShmDevice;
 use dunlin_verbs::{Access, Device, Memory, Region, VerbsError};
@@ -51,7 +51,7 @@ impl Pools {
         self.region.memory()
     }
 
-    /// Where a block of a zone ends.
+    /// The end of a block of a zone.
     fn end(&self, place: u16, block: usize) -> usize {
         let bytes = block_bytes(config().eager_bytes);
         ZONES_AT + usize::from(place) * BLOCKS * bytes + (block + 1) * bytes
@@ -91,7 +91,7 @@ impl Pools {
     }
 }
 
-/// Waits until all that was posted has arrived: memory of a peer is mapped when it is first written.
+/// Waits until all that was posted has arrived: memory of a peer is mapped at the first write.
 fn settle(carrier: &mut Carrier<Shm>) {
     carrier.probe().unwrap();
     while !carrier.is_done(carrier.last_posted()) {
@@ -134,7 +134,7 @@ pub(super) fn begin_turn(served: &mut ServedPool<Shm>, place: u16) {
 
 pub(super) fn taken(served: &mut ServedPool<Shm>) -> Vec<(u64, Vec<u8>)> {
     let mut all = Vec::new();
-    // More looks than there are between two at every block.
+    // More polls than there are between two of every block.
     for _ in 0..40 {
         while let Some(header) = served.receive().unwrap() {
             all.push((header.call, served.payload(header).to_vec()));
@@ -172,7 +172,7 @@ pub(super) fn answers(client: &mut PoolChannel<Shm>) -> Vec<(u64, Vec<u8>)> {
 fn a_client_goes_through_its_states() {
     let pools = Pools::new();
     goes_through_its_states(pools.join(0));
-    // In memory of its own the zones of the pools are only the right to be served.
+    // With memory of its own the zones of the pools are only the right to be served.
     goes_through_its_states(pools.join_in(PoolMemory::OwnByTurns));
 }
 
@@ -181,7 +181,7 @@ fn goes_through_its_states((mut client, mut served): (PoolChannel<Shm>, ServedPo
     assert!(!served.wants_turn().unwrap());
     request(&mut client, call(0, 0), b"fetched");
     assert_eq!(client.state, State::Warmup);
-    // It is not told of another before its turn has begun.
+    // It is not announced before its turn has begun.
     request(&mut client, call(1, 0), b"waits");
     begin_turn(&mut served, 0);
     assert_eq!(taken(&mut served), [(call(0, 0), b"fetched".to_vec())]);
@@ -195,7 +195,7 @@ fn goes_through_its_states((mut client, mut served): (PoolChannel<Shm>, ServedPo
     ];
     assert_eq!(taken(&mut served), both);
     answer(&mut served, call(1, 0), b"two");
-    // The last answer of the turn carries its end.
+    // The last response of the turn carries its end.
     served.end_soon();
     assert!(taken(&mut served).is_empty());
     answer(&mut served, call(0, 1), b"three");
@@ -209,7 +209,7 @@ fn goes_through_its_states((mut client, mut served): (PoolChannel<Shm>, ServedPo
     assert_eq!(taken(&mut served), [(call(0, 2), b"again".to_vec())]);
 }
 
-/// A client that knows all but the key of another writes a message into the other's zone, in its turn.
+/// A client that knows everything of another but the key writes a message into the other's zone, in its turn.
 #[test]
 fn nobody_forges_the_message_of_another() {
     let pools = Pools::new();
@@ -235,12 +235,12 @@ fn nobody_forges_the_message_of_another() {
         }
     }
     assert!(served.next[0] == 1 && served.next[1] == 0);
-    // In memory of its own there is nobody who forges.
+    // In memory of its own nobody can forge messages.
     let (_client, served) = pools.join_in(PoolMemory::OwnByTurns);
     assert!(matches!(served.reads, Seals::Sum(_)));
 }
 
-/// A client without requests in its turn is told of the end by a WRITE of its own.
+/// A client without requests in its turn is told of the end by a separate WRITE.
 #[test]
 fn a_turn_ends_between_two_batches() {
     let pools = Pools::new();
@@ -285,7 +285,7 @@ fn the_end_of_a_turn_is_told_without_answers() {
     request(&mut client, call(0, 0), b"slow");
     begin_turn(&mut served, 0);
     assert_eq!(taken(&mut served).len(), 1);
-    // Its worker takes its time: the turn is told without it, and so is its end.
+    // Its worker takes a while: the turn, and its end, are reported without it.
     served.tell_turn().unwrap();
     settle(&mut served);
     assert!(answers(&mut client).is_empty());
@@ -300,8 +300,8 @@ fn the_end_of_a_turn_is_told_without_answers() {
     assert_eq!(client.state, State::Idle);
 }
 
-/// A request that is written when the turn is over is executed in the next, once, and is not taken for that of who has
-/// the zone now.
+/// A request that is written when the turn is over is executed in the next, once, and is not attributed to the client
+/// that has the zone now.
 #[test]
 fn a_late_request_is_fetched_and_is_nobody_elses() {
     let pools = Pools::new();
@@ -314,7 +314,7 @@ fn a_late_request_is_fetched_and_is_nobody_elses() {
     assert_eq!(answers(&mut first).len(), 1);
     served_first.end_soon();
     assert!(taken(&mut served_first).is_empty());
-    // The server has looked for the last time, and has not said so yet.
+    // The server has polled for the last time, and has not reported that yet.
     request(&mut first, call(3, 0), b"late");
     assert_eq!(first.state, State::Process);
     end_turn(&mut served_first);
@@ -331,7 +331,7 @@ fn a_late_request_is_fetched_and_is_nobody_elses() {
     assert_eq!(answers(&mut first), [(call(3, 0), b"done".to_vec())]);
 }
 
-/// A late request that lands on top of another client's message costs that one its turn, and no more.
+/// A late request that overwrites another client's message costs that client its turn, and no more.
 #[test]
 fn a_message_that_a_late_one_has_hit_is_fetched_again() {
     let pools = Pools::new();
@@ -339,7 +339,7 @@ fn a_message_that_a_late_one_has_hit_is_fetched_again() {
     let (mut second, mut served_second) = pools.join(1);
     request(&mut first, call(0, 0), b"first");
     begin_turn(&mut served_first, 0);
-    // What the first client has written arrives once more, when the zone is the second's.
+    // What the first client has written arrives once more, when the zone belongs to the second.
     let mut late = [0; 40];
     let end = pools.end(0, 0);
     pools.memory().read(end - late.len(), &mut late);
@@ -370,7 +370,7 @@ fn a_message_that_a_late_one_has_hit_is_fetched_again() {
     }
 }
 
-/// What is no message, and does not become one, keeps no poller awake; the message that is there afterwards does.
+/// Bytes that are not and do not become a message keep no poller awake; the message that is there afterwards does.
 #[test]
 fn noise_in_a_block_is_no_arrival() {
     let pools = Pools::new();
@@ -383,7 +383,7 @@ fn noise_in_a_block_is_no_arrival() {
     answer(&mut served, call(0, 0), b"");
     assert_eq!(answers(&mut client).len(), 1);
     pools.memory().write(pools.end(0, 1) - 8, &[7; 8]);
-    // It may be what a late message has left of another, which ends the turn after some looks.
+    // It may be what a late message has left of another, which ends the turn after some polls.
     while !served.is_overwritten() {
         assert!(served.has_arrival());
         assert!(served.receive().unwrap().is_none());
@@ -402,7 +402,7 @@ fn what_is_fetched_twice_is_taken_once() {
     request(&mut client, call(0, 0), b"twice");
     begin_turn(&mut served, 0);
     assert_eq!(taken(&mut served).len(), 1);
-    // As if the words about the calls in workers' hands had not been said.
+    // As if the calls with workers had not been reported.
     let working = std::mem::take(&mut served.working);
     served.end_soon();
     end_turn(&mut served);
@@ -415,7 +415,7 @@ fn what_is_fetched_twice_is_taken_once() {
     assert_eq!(answers(&mut client), [(call(0, 0), b"once".to_vec())]);
 }
 
-/// Words that are no calls have blocks of their own, which are free when they are answered.
+/// Control messages have blocks of their own, which are free when they are answered.
 #[test]
 fn words_are_answered_and_wait_for_room() {
     let pools = Pools::new();
@@ -438,7 +438,7 @@ fn words_are_answered_and_wait_for_room() {
     assert_eq!(taken(&mut served).len(), 1);
 }
 
-/// Static mapping: the zone is the client's from the beginning, and it says goodbye by its entry.
+/// Static mapping: the zone belongs to the client from the beginning, and the client says goodbye by its entry.
 #[test]
 fn a_client_with_a_zone_for_good_needs_no_turns() {
     let pools = Pools::new();
@@ -454,7 +454,7 @@ fn a_client_with_a_zone_for_good_needs_no_turns() {
         assert_eq!(answers(&mut client).len(), 2);
         assert_eq!(client.state, State::Process);
     }
-    // Nobody else writes here: what is no message is nothing.
+    // Nobody else writes here: bytes that are not a message are ignored.
     let end = served.zones_at + served.block_bytes;
     served.carrier.inlet.memory().write(end - 8, &[7; 8]);
     assert!(!served.has_arrival());
@@ -527,8 +527,8 @@ proptest! {
     }
 }
 
-/// Who takes its entry back between the look that finds it and the one that serves it has no zone: the server would
-/// count that as taken, and give it to nobody else.
+/// A client that takes its entry back between the poll that finds it and the one that serves it gets no zone: the
+/// server would count the zone as taken, and give it to no other.
 #[test]
 fn an_entry_that_is_taken_back_gets_no_zone() {
     let pools = Pools::new();
@@ -545,14 +545,14 @@ fn an_entry_that_is_taken_back_gets_no_zone() {
     assert_eq!(taken(&mut served), [(call(0, 0), b"here".to_vec())]);
 }
 
-/// A batch of short requests is fetched by one READ for eight of them; one that is longer than a slot puts each in a
-/// READ of its own.
+/// A batch of short requests is fetched by one READ for eight of them; if one is longer than a slot, each is fetched by
+/// a READ of its own.
 #[test]
 fn a_batch_is_fetched_together() {
     for (longest, reads) in [(40, 2), (250, 10)] {
         let pools = Pools::new();
         let (mut client, mut served) = pools.join(0);
-        // The server fetches only what is announced: the first alone, the others with the next turn.
+        // The server fetches only announced requests: first this one alone, the others with the next turn.
         request(&mut client, call(0, 0), b"first");
         begin_turn(&mut served, 0);
         assert_eq!(taken(&mut served), [(call(0, 0), b"first".to_vec())]);

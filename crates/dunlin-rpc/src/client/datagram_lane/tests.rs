@@ -18,7 +18,7 @@ use crate::fabric::{Owner, SessionSetup};
 
 const LONGEST: usize = 1 << 20;
 const CALLS: usize = 32;
-/// SENDs that a queue pair may have posted.
+/// Number of SENDs that a queue pair may have posted.
 const ENTRIES: usize = 256;
 /// Bound of a wait: what a port has no room for is delivered by the device's thread, when that has a core.
 const WITHIN: Duration = Duration::from_secs(30);
@@ -30,7 +30,7 @@ fn endpoint(device: &ShmDevice) -> Endpoint<ShmDevice> {
     Endpoint::new(device, &wake, &Default::default()).unwrap()
 }
 
-/// A lane over `client` to a session of `server`, which has greeted it; and the session's number there.
+/// A lane over `client` to a session of `server`, which has greeted it, and the session's number there.
 fn lane(
     client: &Shared<ShmDevice>,
     server: &mut Endpoint<ShmDevice>,
@@ -70,7 +70,7 @@ fn lane(
     (lane, number)
 }
 
-/// The first bytes of all requests that have come for a session.
+/// The first bytes of all requests that have arrived for a session.
 fn requests(server: &mut Endpoint<ShmDevice>, session: u32) -> Vec<[u8; 2]> {
     let mut bytes = vec![0; server.packet_bytes()];
     let mut requests = Vec::new();
@@ -84,8 +84,8 @@ fn requests(server: &mut Endpoint<ShmDevice>, session: u32) -> Vec<[u8; 2]> {
     requests
 }
 
-/// Room that comes back between two packets of a batch is for the first that waits: none is dropped or sent twice, and
-/// none goes to the other server.
+/// Room that becomes free between two packets of a batch is for the first waiting one: none is dropped or sent twice,
+/// and none goes to the other server.
 #[test]
 fn packets_that_find_no_room_at_first_leave_in_their_order() {
     let device = ShmDevice::open(ShmConfig::default()).unwrap();
@@ -98,7 +98,7 @@ fn packets_that_find_no_room_at_first_leave_in_their_order() {
     let (mut one, at_one) = lane(&client, &mut server, 1);
     let (mut other, at_other) = lane(&client, &mut server, 2);
 
-    // It is full of datagrams that are nobody's; the second look for room is the first that finds them gone.
+    // It is full of datagrams without a session; the second poll for room is the first to find them gone.
     let full = std::iter::repeat_n((one.session, &[0; 16][..]), ENTRIES);
     assert_eq!(client.lock().unwrap().send(full).unwrap(), ENTRIES);
     client.lock().unwrap().vain_looks = 1;
@@ -109,7 +109,7 @@ fn packets_that_find_no_room_at_first_leave_in_their_order() {
         thread::yield_now();
     }
 
-    // One to a packet, and as many as go together.
+    // One per packet, and as many as share a doorbell.
     let mut payload = vec![0; one.capacity];
     for number in 0..16 {
         payload[..2].copy_from_slice(&[1, number]);

@@ -1,4 +1,4 @@
-//! Both sides joined by a network that loses, doubles and delays packets, in virtual time.
+//! Both sides connected by a network that loses, duplicates and delays packets, in virtual time.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,13 @@ const PACKET: usize = 256;
 const PIECE: usize = 200;
 const CALLS: usize = 6;
 
-/// Packets on their way, by when they come.
+/// Packets in flight, by arrival time.
 #[derive(Default)]
 struct Network {
     on_the_way: BTreeMap<(u64, u64), (bool, Vec<u8>)>,
     state: u64,
     count: u64,
-    /// Of a hundred; `None`: nothing is lost, doubled or late.
+    /// Percentage; `None`: nothing is lost, duplicated or late.
     lost: Option<u64>,
 }
 
@@ -91,12 +91,12 @@ fn response_of(request: &[u8], call: u64) -> Vec<u8> {
         .collect()
 }
 
-/// What a server does with the driver's packets.
+/// A server's handling of the driver's packets.
 struct Server {
     answerer: Answerer,
     next: Vec<u32>,
     executed: BTreeMap<u64, u32>,
-    /// Calls that workers have, and when they are done.
+    /// Calls that workers have, and when they are completed.
     working: Vec<(u64, u64, Vec<u8>)>,
     answers: u64,
     heard: u64,
@@ -157,7 +157,7 @@ impl Server {
     }
 }
 
-/// Makes calls of these lengths to their ends; says how long that took and how many packets the driver sent.
+/// Makes calls of these lengths to completion; returns how long that took and how many packets the driver sent.
 fn run(
     lengths: &[usize],
     credits: usize,
@@ -288,7 +288,7 @@ proptest! {
 fn without_loss_each_packet_is_sent_once() {
     for length in [0, 450, 2000] {
         let (_, sent) = run(&[length], 8, None, 1, false);
-        // All parts of the request, and all of the response but the first, which the last of them asks for.
+        // All parts of the request, and all of the response but the first, which the last part of the request triggers.
         let parts = pieces(response_of(&request_of(5, length), 5).len(), PIECE);
         assert_eq!(sent, u64::from(pieces(length, PIECE) + parts - 1));
     }

@@ -1,4 +1,4 @@
-//! HERD's zone, filled with anything; for the fuzz target `pool`, see `crate::fuzzing`.
+//! HERD's zone, filled with any bytes; for the fuzz target `pool`, see `crate::fuzzing`.
 
 use std::sync::atomic::Ordering;
 
@@ -36,7 +36,7 @@ impl<D: Device> Zone<D> {
 }
 
 impl<D: Device> FuzzedZone<D> {
-    /// Steps of eleven bytes: a word anywhere, or a message with a seal that holds; and a look.
+    /// Steps of eleven bytes: a word anywhere, or a message with a valid seal; then a poll.
     pub(crate) fn run(&mut self, steps: &[u8]) {
         for step in steps.chunks_exact(11) {
             let value = u64::from_le_bytes(std::array::from_fn(|i| step[3 + i]));
