@@ -16,8 +16,8 @@ use crate::identity;
 const POLLS_PER_CLOCK: u32 = 64;
 /// Number of reads of the clock between two checks for failures.
 const CLOCKS_PER_CHECK: u32 = 64;
-/// While its peer is not known to have received the announcement of its sleep, a thread yields its core for this
-/// fraction of the time for which nothing has arrived.
+/// While its peer is not known to have received the announcement of its sleep, a thread yields its core for the time
+/// for which nothing has arrived, divided by this number.
 const UNHEARD_SHARE: u32 = 8;
 const LONGEST_UNHEARD_PAUSE: Duration = Duration::from_millis(20);
 

@@ -19,7 +19,7 @@ use crate::sharing::lane::SharedLane;
 use crate::sharing::Sharing;
 
 impl Recipe {
-    /// The connection handle, which is there before its first lane.
+    /// The connection handle, which is created before its first lane.
     pub(super) fn shared(
         &self,
         fabric: &Arc<dyn Fabric>,
@@ -29,7 +29,7 @@ impl Recipe {
         if let Some(shared) = &*place {
             return Ok(Arc::clone(shared));
         }
-        // Another thread may have found out since that the server is reached over another device: see `make_way`.
+        // Meanwhile another thread may have found that the server is reached over another device: see `make_way`.
         let fabric = &self.first().unwrap_or_else(|| Arc::clone(fabric));
         let failed = |source| ConnectError::Device {
             device: fabric.attributes().name.clone(),
@@ -51,9 +51,9 @@ impl Recipe {
         Ok(Arc::clone(place.insert(shared)))
     }
 
-    /// The server is reached over another device than the lanes of a handle use: when none of them takes calls, what is
-    /// made from now on goes by that device, with a handle of its own if it is to be shared. The other ends with its
-    /// last port. Whether the handle has made way.
+    /// To be called when the server is reached over another device than that of a handle's lanes: if none of them takes
+    /// calls, new lanes use that device, with a handle of its own if they are shared. The former handle ends with its
+    /// last port. Returns whether the handle was replaced.
     fn make_way(&self, shared: &Arc<Shared>, fabric: &Arc<dyn Fabric>) -> bool {
         if shared.handle.takes_calls() {
             return false;
@@ -61,7 +61,7 @@ impl Recipe {
         let mut place = thread::lock(&self.shared);
         let is_it = |there: &mut Arc<Shared>| Arc::ptr_eq(there, shared);
         if let Some(former) = place.take_if(is_it) {
-            // Before the place is seen to be empty: the next handle is of this device.
+            // Before the handle is seen to be gone: the next one uses this device.
             *thread::lock(&self.first) = Some(Arc::clone(fabric));
             drop(place);
             former.handle.orphan();
@@ -69,8 +69,7 @@ impl Recipe {
         true
     }
 
-    /// `reached`: the server, if it was reached before; when this fails because the handle has made way, it is there
-    /// still.
+    /// `reached`: the server, if it was reached before; it is kept when this fails because the handle was replaced.
     pub(super) fn open_port(
         &self,
         fabric: &Arc<dyn Fabric>,
@@ -97,7 +96,7 @@ impl Recipe {
             *has_dispatcher = true;
         }
         drop(has_dispatcher);
-        // The first lane has told it, and without one there is no port.
+        // The first lane has set it, and without a lane there is no port.
         let info = shared.info.get().cloned();
         let info = info.ok_or_else(|| ConnectError::Setting("no lane was made".into()))?;
         Ok((Box::new(port), info))
@@ -130,7 +129,7 @@ impl Recipe {
     }
 }
 
-/// A lane that a handle cannot have.
+/// The error for a lane over another device than the handle's.
 #[cold]
 fn other_device(own: &Arc<dyn Fabric>, reached: &Reached) -> ConnectError {
     let device = reached.device.clone();
