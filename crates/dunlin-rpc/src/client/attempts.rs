@@ -8,9 +8,10 @@ use dunlin_verbs::thread;
 
 use super::recipe::{Recipe, Successor};
 
-/// Part of a call's time that a first attempt may take: the call is carried out on the former lane in the rest.
+/// A first attempt may take the call's time divided by this: the rest is left to execute the call on the former lane.
 const SHARE: u32 = 2;
-/// The longest first attempt, however much time the call has, and the longest of all where no call's time bounds it.
+/// Maximum duration of a first attempt, however much time the call has, and of any attempt that is not bounded by a
+/// call's time.
 pub(super) const LONGEST: Duration = Duration::from_secs(1);
 /// Pause before the next attempt after the first failure, which doubles with each failure, and its maximum.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -20,7 +21,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 #[derive(Default)]
 pub(super) struct Attempts {
     pause: Duration,
-    /// How long the last one that failed was allowed to take.
+    /// The time that the last failed attempt was allowed to take.
     allowed: Duration,
     failed: Option<Failed>,
 }
@@ -50,14 +51,14 @@ impl Attempts {
         }
     }
 
-    /// How long the next attempt may take, for a call that may take `limit`: twice as long as the last one that failed,
-    /// up to `most`, so that a handshake that takes long succeeds in the end.
+    /// The time that the next attempt may take, for a call with the deadline `limit`: twice that of the last failed
+    /// one, up to `most`, so that a slow handshake eventually succeeds.
     pub(super) fn allowed(&self, limit: Duration, most: Duration) -> Duration {
         let first = (limit / SHARE).min(LONGEST);
         first.max(2 * self.allowed).min(most)
     }
 
-    /// One that began then, and was allowed to take so long, has failed.
+    /// Records the failure of an attempt that began at `began` and was allowed to take `allowed`.
     pub(super) fn failed(&mut self, recipe: &Arc<Recipe>, (began, allowed): (Instant, Duration)) {
         let now = thread::now();
         self.allowed = allowed;

@@ -183,7 +183,8 @@ impl Pipeline {
                 Ok((lane, _)) => lane,
                 Err(error) => {
                     tracing::debug!(%error, "a pipeline keeps the lane that it has");
-                    // One that had too little time says nothing of the next, which has more.
+                    // The failure of an attempt with too little time does not show that the next one, with more, would
+                    // fail.
                     self.may_share &= thread::now() >= until;
                     self.attempts.failed(&recipe, (began, allowed));
                     return;

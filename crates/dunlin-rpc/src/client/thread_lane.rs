@@ -203,7 +203,7 @@ fn renew<'a>(
         held.lane.is_usable().then_some((held, successor))
     });
     let allowed = match &kept {
-        // The call goes over the former if there is no other, and needs some of its time for that.
+        // The call uses the former lane if there is no other, and needs some of its time for that.
         Some((held, Successor::Another)) => held.attempts.allowed(limit, limit / 4 * 3),
         _ => limit,
     };

@@ -20,9 +20,9 @@ const LONGEST: usize = 1 << 20;
 const CALLS: usize = 32;
 /// Number of SENDs that a queue pair may have posted.
 const ENTRIES: usize = 256;
-/// Bound of a wait: what a port has no room for is delivered by the device's thread, when that has a core.
+/// Time limit of a wait: what a port has no room for is delivered by the device's thread, when that has a core.
 const WITHIN: Duration = Duration::from_secs(30);
-/// Polls after all have arrived, to see whether more do.
+/// Number of polls after all have arrived, to see whether more do.
 const LOOKS: usize = 100;
 
 fn endpoint(device: &ShmDevice) -> Endpoint<ShmDevice> {

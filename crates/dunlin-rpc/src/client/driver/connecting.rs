@@ -15,8 +15,8 @@ use crate::client::spares::usable;
 use crate::error::{CallError, ConnectError};
 use crate::fabric::Owner;
 
-/// How long the first attempt goes on once it has outlived the call with the least time; each one that was too short
-/// doubles it.
+/// Duration of the first attempt, or until the first deadline of a waiting call if that is later; at most until the
+/// last one. Doubled by each attempt that was too short.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 type Opened = Result<Box<dyn Lane>, ConnectError>;
@@ -47,8 +47,8 @@ impl AsyncLane {
                 thread::park(looks_at.saturating_duration_since(thread::now()));
                 continue;
             };
-            // Who opens it here ends no call meanwhile. Elsewhere an attempt that hangs gives way to another in the end,
-            // which may reach another server.
+            // If the connection is opened on this thread, no call can be ended meanwhile. Otherwise an attempt that
+            // hangs is eventually replaced by another, which may reach another server.
             let until = match recipe.is_local() {
                 true => first,
                 false => last.min(first.max(thread::now() + patience)),
