@@ -1,8 +1,7 @@
-//! Requests and responders that outlive the handler they were given to: for handlers that answer later, from any
-//! thread.
+//! Requests and responders that outlive the call of their handler, for handlers that answer later, from any thread.
 //!
-//! Worker threads and async handlers stand on the same two: a worker is one that answers by a closure, an async handler
-//! one that answers when its future is ready.
+//! Worker threads and async handlers are built on the same two types: a worker answers with what a closure returns, an
+//! async handler when its future is ready.
 
 use std::fmt;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -22,13 +21,13 @@ use super::handler::{remaining, Exporter, HandlerError, Limits, Request, Respond
 use crate::channel::buffers::Bytes;
 use crate::HandlerId;
 
-/// What a caller is told whose call nobody will answer any more.
+/// The message for a caller whose call will not be answered.
 const UNANSWERED: &str = "the handler gave its responder up without an answer";
 
-/// A request that its handler keeps for as long as it likes.
+/// A request that its handler may keep for as long as it needs.
 ///
-/// All that such handlers hold at once is bounded: 256 MiB of requests for each kind of client (rings, pools,
-/// datagrams), 4096 calls for each connection; beyond, callers get [`crate::CallError::Overloaded`].
+/// What such handlers hold is bounded: 256 MiB of requests for each kind of client (rings, pools, datagrams), 4096
+/// calls for each connection. Beyond that, callers get [`crate::CallError::Overloaded`].
 #[derive(Debug)]
 pub struct OwnedRequest {
     pub(super) handler: HandlerId,
@@ -70,7 +69,7 @@ impl OwnedRequest {
         self.caller.callable()
     }
 
-    /// How the connection came that it came by.
+    /// The connection on which the request arrived.
     pub(crate) fn connected(&self) -> &Caller {
         &self.caller
     }
@@ -95,7 +94,7 @@ impl OwnedRequest {
         self.fate.is_over()
     }
 
-    /// It does not count as waiting any more.
+    /// No longer counts the request towards the limit of what handlers hold.
     pub(super) fn release(&mut self) {
         self.held = None;
     }
@@ -112,13 +111,13 @@ impl OwnedRequest {
     }
 }
 
-/// Answers one call: later, from any thread, once.
+/// Answers one call, once, later and from any thread.
 ///
-/// Dropped without an answer it tells the caller so ([`crate::CallError::Handler`] with code 0), or that the handler
-/// panicked if the thread does. An answer whose caller has gone is lost without a word.
+/// If it is dropped without an answer, the caller gets an error that says so ([`crate::CallError::Handler`] with code
+/// 0), or that the handler panicked if the thread is panicking. An answer whose caller has gone is discarded silently.
 pub struct OwnedResponder(Option<Way>);
 
-/// Back to the caller.
+/// The way back to the caller.
 pub(super) struct Way {
     pub(super) poller: usize,
     pub(super) connection: u64,
@@ -153,12 +152,12 @@ impl OwnedResponder {
         Self(Some(way))
     }
 
-    /// Bytes that the answer may have: what the caller takes.
+    /// Maximum length of the answer that the caller accepts, in bytes.
     pub fn max_reply_bytes(&self) -> usize {
         self.0.as_ref().map_or(0, |way| way.limits.longest)
     }
 
-    /// Answers with these bytes. More than the caller takes are [`crate::CallError::TooLong`] there.
+    /// Answers with these bytes. If they are more than the caller accepts, it gets [`crate::CallError::TooLong`].
     pub fn reply(mut self, bytes: impl Into<Vec<u8>>) {
         let bytes = bytes.into();
         match self.0.take() {
@@ -170,15 +169,15 @@ impl OwnedResponder {
         }
     }
 
-    /// Answers with an error: [`crate::CallError::Handler`] at the caller.
+    /// Answers with an error: the caller gets [`crate::CallError::Handler`].
     pub fn fail(mut self, error: HandlerError) {
         if let Some(way) = self.0.take() {
             way.take(Outcome::Failure(error.into_failure()));
         }
     }
 
-    /// Answers as a handler does: by what `respond` puts into the responder, or by its error. A long response filled by
-    /// [`Responder::in_place`] is copied no more. A panic of `respond` is contained, as a handler's is.
+    /// Answers as a handler does: with what `respond` puts into the responder, or with its error. A long response
+    /// filled by [`Responder::in_place`] is not copied again. A panic of `respond` is caught, as that of a handler is.
     pub fn answer(mut self, respond: impl FnOnce(&mut Responder<'_>) -> Result<(), HandlerError>) {
         let Some(way) = self.0.take() else { return };
         let mut responder = Responder::new(&mut [], &way.limits, way.exporter.as_ref());
@@ -187,7 +186,7 @@ impl OwnedResponder {
         way.take(outcome);
     }
 
-    /// One that shows how the call ends, before the caller is told.
+    /// Returns a responder that calls `watch` with the call's outcome before the outcome goes to the caller.
     pub(super) fn watched(mut self, watch: impl FnOnce(&Outcome) + Send + Sync + 'static) -> Self {
         let Some(mut way) = self.0.take() else {
             return self;
@@ -203,22 +202,22 @@ impl OwnedResponder {
         Self(Some(way))
     }
 
-    /// Whether nobody waits for the answer any more: the caller has given up, its deadline has passed, or its
-    /// connection has ended.
+    /// Whether the answer is no longer wanted: the caller has given up, its deadline has passed, or its connection has
+    /// ended.
     pub fn is_cancelled(&self) -> bool {
         self.0.as_ref().is_none_or(|way| way.fate.is_over())
     }
 
-    /// Nobody waits: the handler was not run, or is not run any further. A caller whose clock goes otherwise is told
-    /// so.
+    /// Ends the call as expired: the handler was not run, or is not run any further. The caller is told, since by its
+    /// own clock it may still be waiting.
     pub(super) fn expire(mut self, begun: bool) {
         if let Some(way) = self.0.take() {
             way.take(Outcome::Failure(expired(begun)));
         }
     }
 
-    /// Ready once nobody waits for the answer any more; wakes the task of `context` then. It wakes one task, the one
-    /// that asked last.
+    /// Ready once the answer is no longer wanted; otherwise wakes the task of `context` when that happens. Only the
+    /// task that asked last is woken.
     pub fn poll_cancelled(&self, context: &Context<'_>) -> Poll<()> {
         match &self.0 {
             Some(way) => way.fate.poll_cancelled(context),
@@ -226,8 +225,8 @@ impl OwnedResponder {
         }
     }
 
-    /// Ready once the caller has given up or its connection has ended, whatever its deadline; otherwise `context` is
-    /// woken then, and perhaps before.
+    /// Ready once the caller has given up or its connection has ended, regardless of its deadline; otherwise the task
+    /// of `context` is woken when that happens, and perhaps earlier.
     pub(crate) fn poll_ended(&self, context: &Context<'_>) -> Poll<()> {
         match &self.0 {
             Some(way) => way.fate.poll_ended(context),
@@ -235,14 +234,14 @@ impl OwnedResponder {
         }
     }
 
-    /// Its handler has panicked.
+    /// Ends the call with the error that its handler panicked.
     pub(super) fn panicked(mut self) {
         if let Some(way) = self.0.take() {
             way.take(Outcome::panicked());
         }
     }
 
-    /// The call never went away: somebody else answers it.
+    /// Discards the responder without an answer: the call never left the poller, which answers it.
     pub(super) fn discard(mut self) {
         self.0 = None;
     }

@@ -1,5 +1,6 @@
-//! What a running server shows of itself: to its own process ([`RunningServer::figures`], [`ServerObserver`]), and to
-//! any client that asks ([`crate::Client::server_figures`], `dunlin top`) through a handler that every server has.
+//! The live figures that a running server exposes: to its own process ([`RunningServer::figures`], [`ServerObserver`]),
+//! and to any client that asks ([`crate::Client::server_figures`], `dunlin top`) through a handler that every server
+//! has.
 //!
 //! [`RunningServer::figures`]: super::RunningServer::figures
 
@@ -19,33 +20,34 @@ use crate::client::{Client, ClientReport};
 use crate::error::CallError;
 use crate::{devices, versioned, HandlerId};
 
-/// The handler that answers with [`ServerFigures`]; servers cannot give this id to a handler of their own.
+/// Id of the built-in handler that answers with [`ServerFigures`]. Servers cannot register a handler of their own under
+/// it.
 pub const FIGURES: HandlerId = HandlerId::MAX;
 
-/// Of an answer.
+/// Version of the answer's format.
 const VERSION: u8 = 2;
 
-/// Live figures of a server. Counters begin at zero when the server does.
+/// Live figures of a server. Counters start at zero when the server starts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ServerFigures {
-    /// Since the server began.
+    /// Time since the server started.
     pub uptime: Duration,
-    /// What it serves over.
+    /// The devices over which it serves.
     pub devices: Vec<DeviceFigures>,
-    /// Connections that it takes at once.
+    /// Maximum number of connections.
     pub max_connections: usize,
     /// Sums over the devices.
     pub statistics: ServerStatistics,
-    /// How handshakes ended.
+    /// Counts of handshakes, by outcome.
     pub handshakes: Counts,
-    /// Most queue pairs that are active at once (FLOCK's MAX_AQP).
+    /// Maximum number of active queue pairs (FLOCK's MAX_AQP).
     pub max_active_queue_pairs: usize,
-    /// Clients whose preset counts credits.
+    /// Clients whose preset uses credits.
     pub senders: Vec<SenderReport>,
-    /// What clients have said of themselves ([`crate::ClientBuilder::reports_figures`]) in the last ten seconds.
+    /// What clients have reported about themselves ([`crate::ClientBuilder::reports_figures`]) in the last ten seconds.
     pub clients: Vec<ClientReport>,
-    /// Bytes of the process in memory; zero where the system does not say.
+    /// Resident memory of the process in bytes; zero if the system does not report it.
     pub resident_bytes: u64,
 }
 
@@ -55,24 +57,23 @@ pub struct ServerFigures {
 pub struct DeviceFigures {
     /// The device's name.
     pub name: String,
-    /// Connections now.
+    /// Number of connections at present.
     pub connections: usize,
-    /// What was counted there.
+    /// What was counted on this device.
     pub statistics: ServerStatistics,
-    /// What the device counted of packets since it was opened, by name: drops, and `retransmission`. Empty where it
-    /// counts none.
+    /// The device's packet counters since it was opened, by name: drops, and `retransmission`. Empty if it has none.
     pub packets: Vec<(String, u64)>,
 }
 
 impl ServerFigures {
-    /// Connections now, on all devices.
+    /// Number of connections at present, on all devices.
     pub fn connections(&self) -> usize {
-        // A stranger may have written any numbers.
+        // The numbers may come from an untrusted server.
         let each = self.devices.iter().map(|device| device.connections);
         each.fold(0, usize::saturating_add)
     }
 
-    /// Queue pairs that may send now, of clients whose preset counts credits.
+    /// Number of queue pairs that are active at present, of clients whose preset uses credits.
     pub fn active_queue_pairs(&self) -> usize {
         let lanes = self.senders.iter().flat_map(|sender| &sender.lanes);
         lanes.filter(|lane| lane.active).count()
@@ -82,25 +83,25 @@ impl ServerFigures {
         versioned::encode(VERSION, self)
     }
 
-    /// Reads an answer of [`FIGURES`], which a stranger may have written.
+    /// Decodes an answer of [`FIGURES`], which may come from an untrusted server.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
         versioned::decode(VERSION, bytes, "figures")
     }
 }
 
 impl Client {
-    /// What the server shows of itself: load, connections, clients of the queue-pair scheduler.
+    /// Returns the server's live figures: load, connections, clients of the queue-pair scheduler.
     ///
     /// # Errors
-    /// As for [`Client::call`]; [`CallError::UnknownHandler`] when the server does not show them,
-    /// [`CallError::Unreadable`] when it is of another version.
+    /// As for [`Client::call`]; [`CallError::UnknownHandler`] if the server does not show them,
+    /// [`CallError::Unreadable`] if it is of another version.
     pub fn server_figures(&self) -> Result<ServerFigures, CallError> {
         let answer = self.call(FIGURES, &[])?;
         ServerFigures::decode(&answer).map_err(CallError::Unreadable)
     }
 }
 
-/// Looks at a running server from anywhere in its process, and does not keep it alive.
+/// Observes a running server from anywhere in its process, and does not keep it alive.
 #[derive(Clone)]
 pub struct ServerObserver {
     acceptor: Weak<Acceptor>,
@@ -136,7 +137,7 @@ impl ServerObserver {
         }
     }
 
-    /// The figures now; `None` when the server has ended, or runs in the process that this one was forked from.
+    /// The figures at present; `None` if the server has ended, or runs in the process that this one was forked from.
     pub fn figures(&self) -> Option<ServerFigures> {
         let (acceptor, services) = (self.acceptor.upgrade()?, self.services.upgrade()?);
         services.check().ok()?;
@@ -150,7 +151,7 @@ impl ServerObserver {
             ..ServerFigures::default()
         };
         for (name, service) in services.iter() {
-            // Flor's device counts what the one below it does: once is enough.
+            // Flor's device reports the counters of the device below it: they are listed only once.
             let below = devices::below(name);
             let shown = services
                 .iter()
@@ -176,7 +177,7 @@ impl ServerObserver {
     }
 }
 
-/// The handler of [`FIGURES`], for a server that `observed` will know once it runs.
+/// The handler of [`FIGURES`]; `observed` is set once the server runs.
 pub(super) fn handler(observed: Arc<OnceLock<ServerObserver>>) -> Execution {
     Execution::Inline(Arc::new(move |_, reply| {
         let figures = observed.get().and_then(ServerObserver::figures);

@@ -1,4 +1,4 @@
-//! Handlers: what a server does for a request, and what it is given for it.
+//! Handlers, and what a handler receives: the request and the responder.
 
 mod table;
 
@@ -23,7 +23,7 @@ use crate::error::{FailureReason, WireFailure};
 use crate::{memory, HandlerId};
 pub(super) use table::HandlerTable;
 
-/// A request in a handler's hands.
+/// A request, as a handler receives it.
 #[derive(Debug)]
 pub struct Request<'a> {
     pub(super) handler: HandlerId,
@@ -31,69 +31,71 @@ pub struct Request<'a> {
     pub(super) connection: u64,
     pub(super) caller: &'a Caller,
     pub(super) deadline: Deadline,
-    /// Whether somebody still waits, where that may change while the handler runs.
+    /// Whether the caller still waits; present if that may change while the handler runs.
     pub(super) fate: Option<&'a Fate>,
 }
 
 impl Request<'_> {
-    /// The bytes that the caller sent. They are private to this process: the caller cannot change them any more.
+    /// The bytes that the caller sent. They are private to this process: the caller can no longer change them.
     #[inline]
     pub fn payload(&self) -> &[u8] {
         self.payload
     }
 
-    /// The id that the caller asked for.
+    /// The handler id that the caller asked for.
     pub fn handler(&self) -> HandlerId {
         self.handler
     }
 
-    /// Which connection of this server it came by: no other has this number, whatever device it is over.
+    /// The number of the connection on which the request arrived. It is unique among all connections of this server,
+    /// over all devices.
     pub fn connection(&self) -> u64 {
         self.connection
     }
 
-    /// Tells, also when this request has long been answered, whether its connection is still there.
+    /// A handle that tells whether the request's connection still exists, also after the request has been answered.
     pub fn presence(&self) -> Presence {
         self.caller.presence()
     }
 
-    /// Who the caller is, as far as the handshake has shown it. All requests of a connection have the same.
+    /// The caller's identity, as far as the handshake established it. It is the same for all requests of a connection.
     #[inline]
     pub fn peer(&self) -> &Arc<Peer> {
         self.caller.peer()
     }
 
-    /// The way back to the client that has sent this, if it has registered for being called
-    /// ([`crate::ServerBuilder::serve_to`]) and has not gone. A server calls clients where it was told to
+    /// The client that sent this request, for calling it, if it has registered to be called
+    /// ([`crate::ServerBuilder::serve_to`]) and is still connected. The server must have a list of such clients
     /// ([`crate::ServerBuilder::callable_clients`]).
     pub fn caller(&self) -> Option<CallableClient> {
         self.caller.callable()
     }
 
-    /// Whether the caller may call this handler, too; for handlers that stand for others
-    /// ([`crate::ServerBuilder::checks_rights_itself`]). Always so without [`crate::Rights`].
+    /// Whether the caller may call the handler `id`; for handlers that serve several ids
+    /// ([`crate::ServerBuilder::checks_rights_itself`]). Always `true` without [`crate::Rights`].
     #[inline]
     pub fn may_call(&self, id: HandlerId) -> bool {
         self.caller.may_call(id)
     }
 
-    /// When the caller gives up, by this machine's clock; `None`: it did not say. Callers say how much time they have
-    /// left, and how long a request was on its way is counted as far as it took longer than others of the connection;
-    /// so this is never before the caller's own deadline. Of a call that may take as long as all of its client do
-    /// ([`crate::ClientBuilder::deadline`], a second or longer) it is counted from when the request was taken; by a
-    /// handler on the polling thread, from when it asks.
+    /// When the caller gives up, by this machine's clock; `None` if the caller did not say. Callers send how much time
+    /// they have left. Of the time that a request was under way only the part by which it exceeds that of the
+    /// connection's other requests is subtracted, so this is never before the caller's own deadline. For a call with
+    /// its client's default deadline ([`crate::ClientBuilder::deadline`], if that is a second or longer) the time
+    /// counts from when the server took the request; in a handler on the polling thread, from the call of this
+    /// function.
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline.instant()
     }
 
-    /// How long the caller goes on waiting; see [`Request::deadline`].
+    /// How long the caller will go on waiting; see [`Request::deadline`].
     pub fn remaining(&self) -> Option<Duration> {
         remaining(self.deadline())
     }
 
-    /// Whether nobody waits for the answer any more: the caller has given up, its deadline has passed, or its
-    /// connection has ended. What callers say does not reach handlers on the polling thread: they run between two looks
-    /// at it.
+    /// Whether the answer is no longer wanted: the caller has given up, its deadline has passed, or its connection has
+    /// ended. A handler on the polling thread only notices that the deadline has passed: nothing is polled while it
+    /// runs.
     pub fn is_cancelled(&self) -> bool {
         match self.fate {
             Some(fate) => fate.is_over(),
@@ -102,27 +104,27 @@ impl Request<'_> {
     }
 }
 
-/// How long it is until then.
+/// The time left until `deadline`.
 pub(super) fn remaining(deadline: Option<Instant>) -> Option<Duration> {
     deadline.map(|deadline| deadline.saturating_duration_since(thread::now()))
 }
 
-/// A handler says no. The caller gets both parts as [`crate::CallError::Handler`].
+/// An error returned by a handler. The caller gets the code and the message as [`crate::CallError::Handler`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {}", .0.code, .0.message)]
 pub struct HandlerError(Box<Refusal>);
 
-/// In a box: what nearly all handlers return is one word then.
+/// Boxed, so that a handler's `Result` is one word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Refusal {
     code: u32,
     message: String,
-    /// Whose error it is.
+    /// What the error is reported as to the caller.
     reason: FailureReason,
 }
 
 impl HandlerError {
-    /// An error with a number for programs and words for people; at most 1000 bytes of words travel.
+    /// Makes an error with a code for programs and a message for people, of which at most 1000 bytes are sent.
     pub fn new(code: u32, message: impl Into<String>) -> Self {
         Self(Box::new(Refusal {
             code,
@@ -131,17 +133,17 @@ impl HandlerError {
         }))
     }
 
-    /// The number for programs.
+    /// The code for programs.
     pub fn code(&self) -> u32 {
         self.0.code
     }
 
-    /// The words for people.
+    /// The message for people.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// There is no memory for the response: the caller gets [`crate::CallError::Overloaded`].
+    /// The error for lack of memory for the response: the caller gets [`crate::CallError::Overloaded`].
     pub(super) fn no_memory(error: impl fmt::Display) -> Self {
         Self(Box::new(Refusal {
             code: 0,
@@ -155,7 +157,7 @@ impl HandlerError {
     }
 }
 
-/// What the server itself says no to, in one of its own handlers.
+/// Errors of the server itself, in one of its built-in handlers.
 impl From<WireFailure> for HandlerError {
     fn from(failure: WireFailure) -> Self {
         Self(Box::new(Refusal {
@@ -166,14 +168,14 @@ impl From<WireFailure> for HandlerError {
     }
 }
 
-/// Memory for long responses, whatever the device.
+/// Allocates memory for long responses, independent of the device.
 pub(super) trait Exporter: Send + Sync {
     fn export(&self, length: usize) -> Result<Box<dyn BytesMut>, HandlerError>;
 }
 
-/// Where a handler puts its response.
+/// Receives a handler's response.
 pub struct Responder<'a> {
-    /// The place in the batch, and how much of it is written. It is given up when the response goes elsewhere.
+    /// The space in the batch, and how much of it is written. Given up when the response is put elsewhere.
     place: &'a mut [u8],
     length: usize,
     elsewhere: Option<Box<Elsewhere>>,
@@ -181,19 +183,19 @@ pub struct Responder<'a> {
     exporter: &'a dyn Exporter,
 }
 
-/// How long responses may be, in bytes.
+/// Maximum lengths of responses, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// With their message.
+    /// Inside their message.
     pub(super) eager: usize,
-    /// At all.
+    /// In any case.
     pub(super) longest: usize,
 }
 
-/// A response that does not stand in its place: it is longer, or there was no room.
+/// A response that is not in its space in the batch: it is longer, or there was no room.
 pub(super) enum Elsewhere {
     Heap(Vec<u8>),
-    /// It was filled in registered memory.
+    /// The response was filled in registered memory.
     Exported(Box<dyn BytesMut>),
 }
 
@@ -215,7 +217,8 @@ impl fmt::Debug for Responder<'_> {
 }
 
 impl<'a> Responder<'a> {
-    /// For a client with these limits; `place` is empty or has room for a response that crosses with its message.
+    /// Makes a responder for a client with these limits. `place` is empty or has room for a response inside its
+    /// message.
     #[inline]
     pub(super) fn new(place: &'a mut [u8], limits: &'a Limits, exporter: &'a dyn Exporter) -> Self {
         Self {
@@ -227,14 +230,14 @@ impl<'a> Responder<'a> {
         }
     }
 
-    /// Bytes of the response, if it stands in its place.
+    /// Length of the response, if it is in its space in the batch.
     #[inline]
     pub(super) fn written_in_place(&self) -> Option<usize> {
-        // Without a place there must be bytes elsewhere, be they none.
+        // Without space in the batch the response is always elsewhere, even if it is empty.
         (self.elsewhere.is_none() && !self.place.is_empty()).then_some(self.length)
     }
 
-    /// The response that does not stand in its place.
+    /// The response that is not in its space in the batch.
     pub(super) fn elsewhere(self) -> Elsewhere {
         self.elsewhere
             .map_or(Elsewhere::Heap(Vec::new()), |elsewhere| *elsewhere)
@@ -243,7 +246,7 @@ impl<'a> Responder<'a> {
     /// Appends to the response.
     ///
     /// # Errors
-    /// When the response would be longer than the caller takes, or there is no memory for it: return the error and the
+    /// If the response would be longer than the caller accepts, or there is no memory for it. Return the error, and the
     /// caller gets [`crate::CallError::TooLong`] or [`crate::CallError::Overloaded`].
     #[inline]
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), HandlerError> {
@@ -255,12 +258,12 @@ impl<'a> Responder<'a> {
         self.write_elsewhere(bytes)
     }
 
-    /// Bytes that the answer may have: what the caller takes.
+    /// Maximum length of the response that the caller accepts, in bytes.
     pub fn max_reply_bytes(&self) -> usize {
         self.limits.longest
     }
 
-    /// What is written so far.
+    /// The bytes written so far.
     pub(super) fn written(&self) -> &[u8] {
         match self.elsewhere.as_deref() {
             Some(Elsewhere::Heap(heap)) => heap,
@@ -298,8 +301,8 @@ impl<'a> Responder<'a> {
         Ok(())
     }
 
-    /// Room for a response of `length` bytes out of its place: in registered memory, where the peer fetches it from, if
-    /// it is too long to cross with its message.
+    /// Allocates room for a response of `length` bytes outside of the batch: in registered memory, from where the peer
+    /// reads it, if it is too long for its message.
     fn room_elsewhere(&self, length: usize) -> Result<Elsewhere, HandlerError> {
         Ok(if length <= self.limits.eager {
             Elsewhere::Heap(memory::zeros(length).map_err(HandlerError::no_memory)?)
@@ -308,11 +311,11 @@ impl<'a> Responder<'a> {
         })
     }
 
-    /// A response of exactly `length` bytes to fill in place: no copy is made of a long one. Replaces what was written
-    /// before. The bytes are not cleared: they may be those of earlier responses to the same client.
+    /// Returns a response of exactly `length` bytes to be filled in place; a long one is not copied. Replaces what was
+    /// written before. The bytes are not cleared: they may be those of earlier responses to the same client.
     ///
     /// # Errors
-    /// When it is longer than the caller takes, or the device has no memory for it.
+    /// If it is longer than the caller accepts, or the device has no memory for it.
     #[inline]
     pub fn in_place(&mut self, length: usize) -> Result<&mut [u8], HandlerError> {
         if self.elsewhere.is_none() && length <= self.place.len().min(self.limits.longest) {
@@ -328,7 +331,7 @@ impl<'a> Responder<'a> {
             return Err(self.too_long(length));
         }
         if length <= self.place.len() {
-            // An empty response fits into no place at all, too.
+            // An empty response fits even if there is no space in the batch.
             self.elsewhere = None;
             self.length = length;
             return Ok(&mut self.place[..length]);
@@ -353,30 +356,30 @@ impl<'a> Responder<'a> {
     }
 }
 
-/// What a handler is.
+/// The function of a handler that answers before it returns.
 pub(super) type HandlerFunction =
     dyn Fn(&Request<'_>, &mut Responder<'_>) -> Result<(), HandlerError> + Send + Sync;
 
-/// A handler that answers later.
+/// The function of a handler that answers later.
 pub(super) type DeferredFunction = dyn Fn(OwnedRequest, OwnedResponder) + Send + Sync;
 
-/// What an async handler makes of a request.
+/// The future that an async handler returns.
 pub(super) type HandlerFuture = Pin<Box<dyn Future<Output = Result<Vec<u8>, HandlerError>> + Send>>;
 
-/// An async handler.
+/// The function of an async handler.
 pub(super) type AsyncFunction = dyn Fn(OwnedRequest) -> HandlerFuture + Send + Sync;
 
-/// What looks ahead at the requests of a batch.
+/// The function that prefetches for the requests of a batch.
 pub(super) type PrefetchFunction = dyn Fn(Upcoming<'_>) + Send + Sync;
 
 /// Where a handler runs.
 #[derive(Clone)]
 pub(super) enum Execution {
-    /// On the thread that polls: for handlers of a few microseconds.
+    /// On the polling thread: for handlers of a few microseconds.
     Inline(Arc<HandlerFunction>),
     /// On the worker pool.
     Worker(Arc<HandlerFunction>),
-    /// It begins on the thread that polls, and ends wherever it likes.
+    /// Starts on the polling thread, and may answer on any thread.
     Deferred(Arc<DeferredFunction>),
     /// On the user's executor, or on the worker pool.
     Async(Arc<AsyncFunction>),
@@ -399,7 +402,7 @@ mod tests {
         longest: 64,
     };
 
-    /// Buffers of whole hundreds of bytes.
+    /// Exports buffers whose lengths are multiples of 100 bytes.
     struct Hundreds;
 
     #[derive(Debug)]
@@ -438,7 +441,8 @@ mod tests {
         }
     }
 
-    /// From its place to the heap to registered memory to more of it, and what was filled in place is kept.
+    /// The response moves from the batch to the heap, to registered memory and to a larger piece of it; what was filled
+    /// in place is kept.
     #[test]
     fn what_is_written_is_appended_wherever_it_stands() {
         let limits = Limits {

@@ -1,4 +1,4 @@
-//! The server: a port, handlers by id, and threads that serve.
+//! The server: a port, handlers by id, and the threads that poll connections and run handlers.
 
 mod admissions;
 mod answering;
@@ -77,7 +77,7 @@ use crate::config::{ChannelConfig, Datagrams, WaitMode};
 use crate::error::ServeError;
 use crate::HandlerId;
 
-/// Runs the calling thread on `core`; only a wish, so failures are silent.
+/// Pins the calling thread to `core`. Best effort: failures are ignored.
 fn pin(core: usize) {
     let mut cores = rustix::thread::CpuSet::new();
     if core < rustix::thread::CpuSet::MAX_CPU {
@@ -86,16 +86,16 @@ fn pin(core: usize) {
     }
 }
 
-/// Where servers begin.
+/// Entry point for building servers.
 #[derive(Debug)]
 pub struct Server(());
 
 impl Server {
-    /// A server on `address`, such as `dunlin://0.0.0.0:7400`; port 0 lets the system choose. The port is bound by
-    /// [`ServerBuilder::serve`].
+    /// Builds a server on `address`, such as `dunlin://0.0.0.0:7400`; with port 0 the system chooses the port. The port
+    /// is bound by [`ServerBuilder::serve`].
     ///
     /// # Errors
-    /// When the address is malformed.
+    /// If the address is malformed.
     pub fn bind(address: &str) -> Result<ServerBuilder, ServeError> {
         Ok(ServerBuilder {
             address: Some(address.parse()?),
@@ -103,7 +103,7 @@ impl Server {
         })
     }
 
-    /// A server without a port, for [`ServerBuilder::serve_on`].
+    /// Builds a server without a port, for [`ServerBuilder::serve_on`].
     pub fn unbound() -> ServerBuilder {
         ServerBuilder {
             address: None,
@@ -134,7 +134,7 @@ impl Server {
     }
 }
 
-/// A server that is not running yet.
+/// Configuration of a server that is not running yet.
 #[derive(Debug)]
 #[must_use = "a server begins with serve()"]
 pub struct ServerBuilder {
@@ -165,25 +165,24 @@ pub struct ServerBuilder {
 }
 
 impl ServerBuilder {
-    /// Grants memory to clients, who attach it by its name. All devices of the server reach it, as
-    /// [`Region`] says. On shared memory a client keeps the grant until its process ends ([`Region`]).
+    /// Grants a region of memory to clients, which attach it by name. It is reachable over all devices of the server,
+    /// as described for [`Region`]. Over shared memory a client keeps the grant until its process ends ([`Region`]).
     pub fn region(mut self, region: &Region) -> Self {
         self.regions.push(region.clone());
         self
     }
 
-    /// Calls clients that want it ([`ServerBuilder::serve_to`]): they are in this list while they are there. Without
-    /// this such clients are refused. Each server needs a list of its own.
+    /// Lets the server call clients that offer handlers ([`ServerBuilder::serve_to`]): they are in this list while they
+    /// are connected. Without a list such clients are refused. Each server needs a list of its own.
     pub fn callable_clients(mut self, clients: &CallableClients) -> Self {
         self.callable = Some(clients.clone());
         self
     }
 
-    /// Adds a handler that runs on the polling thread, between two looks at the rings: right for a few microseconds of
-    /// work.
+    /// Adds a handler that runs on the polling thread, between two polls. Suitable for a few microseconds of work.
     ///
-    /// While it runs its poller serves nobody else, also while it waits for a call to another server. Calls to its own
-    /// server are refused with [`crate::CallError::OwnServer`], by whichever client: it would wait for itself.
+    /// While it runs, its poller serves no other client, also while it waits for a call to another server. Calls from
+    /// it to its own server fail with [`crate::CallError::OwnServer`], with any client: they would wait for themselves.
     /// [`ServerBuilder::handle_on_workers`] has no such limits.
     pub fn handle<F>(self, id: HandlerId, handler: F) -> Self
     where
@@ -192,10 +191,10 @@ impl ServerBuilder {
         self.insert(id, Execution::Inline(Arc::new(handler)))
     }
 
-    /// Requests that have come together are shown to `prefetch` before the handler of the first runs: it can ask for
-    /// the memory that all of them will look at ([`dunlin_verbs::prefetch_to_read`]), so that the waits overlap. It is
-    /// asked on the polling thread, at most once for a request, and not at all where requests come one by one or the
-    /// preset has no batches; it must be quick, and nothing may depend on it.
+    /// Calls `prefetch` with requests that arrived together, before the handler of the first one runs. It can prefetch
+    /// the memory that all of them will access ([`dunlin_verbs::prefetch_to_read`]), so that the cache misses overlap.
+    /// It is called on the polling thread, at most once per request, and not at all when requests arrive one by one or
+    /// the preset has no batches. It must be quick, and nothing may depend on it.
     pub fn prefetch<F>(mut self, prefetch: F) -> Self
     where
         F: Fn(Upcoming<'_>) + Send + Sync + 'static,
@@ -204,7 +203,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Adds a handler that runs on the worker pool: right for work that takes long or blocks.
+    /// Adds a handler that runs on the worker pool. Suitable for work that takes long or blocks.
     pub fn handle_on_workers<F>(self, id: HandlerId, handler: F) -> Self
     where
         F: Fn(&Request<'_>, &mut Responder<'_>) -> Result<(), HandlerError> + Send + Sync + 'static,
@@ -212,9 +211,9 @@ impl ServerBuilder {
         self.insert(id, Execution::Worker(Arc::new(handler)))
     }
 
-    /// Adds a handler that answers later, from wherever it likes: it begins on the polling thread, keeps its request
-    /// and its responder, and hands them on to whom it has. Right for work that other threads or machines do, and for
-    /// calls that wait for an event. It must return soon, as one added by [`ServerBuilder::handle`].
+    /// Adds a handler that answers later, from any thread: it starts on the polling thread, owns its request and its
+    /// responder, and may pass them on. Suitable for work done by other threads or machines, and for calls that wait
+    /// for an event. It must return soon, like one added by [`ServerBuilder::handle`].
     pub fn handle_deferred<F>(self, id: HandlerId, handler: F) -> Self
     where
         F: Fn(OwnedRequest, OwnedResponder) + Send + Sync + 'static,
@@ -222,9 +221,9 @@ impl ServerBuilder {
         self.insert(id, Execution::Deferred(Arc::new(handler)))
     }
 
-    /// Adds an async handler. Its future runs on the executor of [`ServerBuilder::executor`]; without one on the worker
-    /// pool, which has no timers and no sockets of its own. It is dropped where it stands when the caller gives up or
-    /// its connection ends. The closure itself runs on the polling thread, and only makes the future.
+    /// Adds an async handler. Its future runs on the executor given to [`ServerBuilder::executor`], or without one on
+    /// the worker pool, which has no timers and no sockets of its own. The future is dropped when the caller gives up
+    /// or its connection ends. The closure itself runs on the polling thread, and only makes the future.
     pub fn handle_async<F, A>(self, id: HandlerId, handler: F) -> Self
     where
         F: Fn(OwnedRequest) -> A + Send + Sync + 'static,
@@ -234,20 +233,20 @@ impl ServerBuilder {
         self.insert(id, Execution::Async(Arc::new(begin)))
     }
 
-    /// What runs async handlers: it is given each as a task, and must not block. With tokio:
+    /// Sets what runs async handlers: `spawn` is called with each of them as a task, and must not block. With tokio:
     /// `let runtime = tokio::runtime::Handle::current();` and `.executor(move |task| drop(runtime.spawn(task)))`.
     pub fn executor(mut self, spawn: impl Fn(HandlerTask) + Send + Sync + 'static) -> Self {
         self.executor = Some(Executor(Arc::new(spawn)));
         self
     }
 
-    /// Gives each polling thread work of the application's own, between its passes over its clients: a thread that asks
-    /// while it answers (FaSST §4.1). `start` makes the task of a thread there, which runs until the server ends; a
-    /// turn of it must not wait: it sends calls by a [`crate::Pipeline`] or [`crate::Peers`] that it owns, and takes
-    /// answers by `poll`. The coroutines of a thread are what it keeps for each tag.
+    /// Gives each polling thread a task of the application, which runs between its passes over its clients: the same
+    /// thread makes calls and answers them (FaSST §4.1). `start` makes the task on the thread; the task runs until the
+    /// server ends. A turn of it must not wait: it sends calls through a [`crate::Pipeline`] or [`crate::Peers`] that
+    /// it owns, and takes answers by `poll`. The state that it keeps for each tag corresponds to FaSST's coroutines.
     ///
-    /// The threads are those of the server's first device: name it ([`ServerBuilder::device`]) where there are several.
-    /// A task that panics is run no more.
+    /// The threads are those of the server's first device: name the device ([`ServerBuilder::device`]) if there are
+    /// several. A task that panics is not run again.
     pub fn on_polling_threads<T>(
         mut self,
         start: impl Fn(PollingThread) -> T + Send + Sync + 'static,
@@ -271,129 +270,131 @@ impl ServerBuilder {
         self
     }
 
-    /// Whether clients may ask for [`ServerFigures`], as `dunlin top` does; they may by default. Whoever passes the
-    /// handshake can: use a [`Secret`] where strangers reach the port.
+    /// Whether clients may ask for [`ServerFigures`], as `dunlin top` does. They may by default, and then every client
+    /// that passes the handshake can: use a [`Secret`] if untrusted clients can reach the port.
     pub fn shows_figures(mut self, shows: bool) -> Self {
         self.shows_figures = shows;
         self
     }
 
-    /// Whether clients may see the calls of all others, as `dunlin capture` does; they may not by default. It is for
-    /// looking for faults: whoever passes the handshake sees all requests and answers then, or with
-    /// [`ServerBuilder::rights`] whoever has a [`Grant::call`] of [`CAPTURE`]. While nobody asks it costs a load
-    /// a call.
+    /// Whether clients may see the calls of all other clients, as `dunlin capture` does. They may not by default. This
+    /// is for debugging: every client that passes the handshake, or with [`ServerBuilder::rights`] every client with a
+    /// [`Grant::call`] of [`CAPTURE`], can then see all requests and answers. While no client captures, the cost is one
+    /// load per call.
     pub fn allows_capture(mut self, allows: bool) -> Self {
         self.allows_capture = allows;
         self
     }
 
-    /// Limits of each connection, and how the polling threads wait.
+    /// Sets the limits of each connection, and how the polling threads wait.
     pub fn channel(mut self, config: ChannelConfig) -> Self {
         self.channel = config;
         self
     }
 
-    /// How polling threads wait; the default polls for 50 µs and then sleeps.
+    /// Sets how polling threads wait. By default they poll for 50 µs and then sleep.
     pub fn wait(mut self, wait: WaitMode) -> Self {
         self.channel.wait = wait;
         self
     }
 
-    /// What clients must prove to know.
+    /// Sets the secret that clients must prove to know.
     pub fn secret(mut self, secret: Secret) -> Self {
         self.secret = Some(secret);
         self
     }
 
-    /// Runs the handshake in TLS 1.3: clients know the server by its certificate, and it knows them by theirs where it
-    /// asks for one ([`Request::peer`]). What comes after the handshake is not inside TLS.
+    /// Runs the handshake in TLS 1.3: clients authenticate the server by its certificate, and the server authenticates
+    /// them by theirs if it asks for one ([`Request::peer`]). Traffic after the handshake is not protected by TLS.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: ServerTls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// What clients may call and attach, by who they are; without this all may do everything. A rule about a method or
-    /// a region that the server does not have is an error of [`ServerBuilder::serve`].
+    /// Sets what clients may call and attach, depending on their identity. Without rights all clients may do
+    /// everything. A rule about a method or a region that the server does not have is an error of
+    /// [`ServerBuilder::serve`].
     pub fn rights(mut self, rights: Rights) -> Self {
         self.rights = Some(rights);
         self
     }
 
-    /// A name by which rights and errors know a handler, or what a handler stands for by this number. Typed services
-    /// give their methods' names.
+    /// Sets the name by which rights and errors refer to the handler of this id, or to what another handler serves
+    /// under this id. Typed services set their methods' names.
     pub fn name_handler(mut self, id: HandlerId, name: &str) -> Self {
         self.handlers.set_name(id, name);
         self
     }
 
-    /// Leaves a handler open to all clients, whatever rights say: it asks [`Request::may_call`] itself, for what it
-    /// stands for.
+    /// Exempts a handler from the check of rights: it calls [`Request::may_call`] itself, for the ids that it serves.
     pub fn checks_rights_itself(mut self, id: HandlerId) -> Self {
         self.handlers.exempt(id);
         self
     }
 
-    /// Serves over this device alone.
+    /// Serves over this device only.
     pub fn device(mut self, name: impl Into<String>) -> Self {
         self.device = Some(name.into());
         self
     }
 
-    /// Whether it was given a device.
+    /// Whether a device was set.
     #[cfg(any(test, feature = "conformance"))]
     pub(crate) fn has_device(&self) -> bool {
         self.device.is_some()
     }
 
-    /// Threads that poll connections, for each device; each polls some of every kind of channel. 1 by default.
+    /// Number of threads that poll connections, for each device; each polls some connections of every kind of channel.
+    /// 1 by default.
     pub fn pollers(mut self, count: usize) -> Self {
         self.pollers = count;
         self
     }
 
-    /// Threads for handlers on the worker pool. 4 by default; none are started when there is no such handler, no async
-    /// one without an executor, nor a client of the preset `scalerpc`, whose long calls they run.
+    /// Number of threads of the worker pool. 4 by default. None are started if there is no handler on the worker pool,
+    /// no async handler without an executor, and no client of the preset `scalerpc`, whose long calls they run.
     pub fn workers(mut self, count: usize) -> Self {
         self.workers = count;
         self
     }
 
-    /// Connections at once, on each device. 4096 by default.
+    /// Maximum number of connections, on each device. 4096 by default.
     pub fn max_connections(mut self, count: usize) -> Self {
         self.max_connections = count;
         self
     }
 
-    /// Most queue pairs that are active at once, for clients whose preset counts credits (FLOCK's MAX_AQP); each client
-    /// keeps at least one, however many there are. 256 by default.
+    /// Maximum number of active queue pairs, for clients whose preset uses credits (FLOCK's MAX_AQP). Each client keeps
+    /// at least one active, however many clients there are. 256 by default.
     pub fn max_active_queue_pairs(mut self, count: usize) -> Self {
         self.most_active = count;
         self
     }
 
-    /// When clients of the preset `auto` are asked for datagrams: when they pay, by default.
+    /// When clients of the preset `auto` are asked to use datagrams. By default, when they pay off.
     pub fn datagrams(mut self, datagrams: Datagrams) -> Self {
         self.datagrams = datagrams;
         self
     }
 
-    /// How clients of the preset `scalerpc` are served by turns.
+    /// Configures how clients of the preset `scalerpc` take turns.
     pub fn grouping(mut self, grouping: Grouping) -> Self {
         self.grouping = grouping;
         self
     }
 
-    /// Changes turns together with other servers (ScaleRPC §4.2), by a common clock and in a fixed rotation:
-    /// [`Grouping::slice`] is then the pace's, and [`Grouping::by_priority`] does not apply. The server tells others
-    /// the time; see [`ServerBuilder::follow`].
+    /// Changes turns in step with other servers (ScaleRPC §4.2), by a common clock and in a fixed rotation:
+    /// [`Grouping::slice`] is then that of the pace, and [`Grouping::by_priority`] does not apply. The server answers
+    /// other servers that ask for its time; see [`ServerBuilder::follow`].
     pub fn pace(mut self, pace: &Pace) -> Self {
         self.pace = Some(pace.clone());
         self
     }
 
-    /// Sets the pace by that of the server at this address, the time server, ten times a second, with this server's
-    /// secret. While it cannot be reached turns go by what is known of its time. Only for [`ServerBuilder::serve`].
+    /// Synchronises the pace with the server at this address, the time server, ten times a second, with this server's
+    /// secret. While the time server cannot be reached, turns follow the last known estimate of its time. Only for
+    /// [`ServerBuilder::serve`].
     pub fn follow(mut self, address: &str) -> Self {
         match address.parse() {
             Ok(address) => self.follows = Some(address),
@@ -404,20 +405,20 @@ impl ServerBuilder {
         self
     }
 
-    /// Time that a stranger has for the handshake. 5 s by default.
+    /// Time limit for the handshake of an unauthenticated client. 5 s by default.
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.handshake_timeout = timeout;
         self
     }
 
-    /// Pins polling threads to cores, from `first_core` on. A server on several devices, as with clients over Flor
-    /// beside others, has as many for each of them, on the same cores.
+    /// Pins polling threads to cores, starting at `first_core`. A server on several devices, for example with clients
+    /// over Flor beside others, has the same number of threads for each of them, on the same cores.
     pub fn pin_pollers(mut self, first_core: usize) -> Self {
         self.affinity = Some(first_core);
         self
     }
 }
 
-/// Connections of a server, by default: a busy service of one host. What they stand on has room for more, so that this
-/// is what ends them.
+/// Default for the maximum number of connections of a server: enough for a busy service of one host. Everything below
+/// has room for more, so this is the limit that is reached first.
 pub(crate) const MAX_CONNECTIONS: usize = 4096;

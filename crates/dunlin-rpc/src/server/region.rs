@@ -1,4 +1,4 @@
-//! Memory that a server names and grants: its clients read and write it by themselves ([`crate::RemoteRegion`]).
+//! Named memory that a server grants to its clients, which read and write it one-sided ([`crate::RemoteRegion`]).
 
 use std::sync::{Arc, OnceLock};
 
@@ -10,19 +10,19 @@ use super::notifications::Notifications;
 use crate::channel::one_sided::NAME_BYTES_MAX;
 use crate::error::ServeError;
 
-/// Named memory of a server. Clones name the same memory; handlers keep one to look at it.
+/// Named memory of a server. Clones refer to the same memory; handlers keep one to access it.
 ///
-/// It is made by [`crate::ServerBuilder::serve`], of zeros. Clients change it at any moment: read once what decides
-/// something.
+/// The memory is allocated, zeroed, by [`crate::ServerBuilder::serve`]. Clients may change it at any moment: read a
+/// value that decides something only once.
 ///
-/// It is reached by all devices of its server that can have memory of others: what `shm` has allocated, `roce` and NICs
-/// register as well. Atomics that a NIC does and those of a processor (of `shm`, `roce`) are not atomic against each
-/// other, nor are those of two NICs.
+/// It is reachable over all devices of its server that can register the memory of another device: what `shm` has
+/// allocated, `roce` and NICs register as well. Atomics executed by a NIC and those executed by a processor (`shm`,
+/// `roce`) are not atomic with respect to each other, nor are those of two NICs.
 ///
 /// On a device whose grants are mappings (`shm`: [`dunlin_verbs::DeviceAttributes::grants_are_mappings`]) a client that
-/// has attached it can read all of it if it may write any, and can do both until its process ends: neither the end of
-/// the connection nor that of the client takes the memory away from a process that keeps it mapped. So all clients that
-/// may ever attach a writable region are trusted with it.
+/// has attached a region can read all of it if it may write any of it, and can do both until its process ends: neither
+/// closing the connection nor dropping the client revokes the mapping. So all clients that may ever attach a writable
+/// region must be trusted with it.
 #[derive(Clone)]
 pub struct Region {
     name: Arc<str>,
@@ -32,19 +32,19 @@ pub struct Region {
     notifications: Option<Notifications>,
 }
 
-/// The memory of a [`Region`] as a device's region, whatever the device: what structures that are made for those stand
-/// in, such as a table. Made by [`Region::registered`].
+/// The memory of a [`Region`] as a device's region, independent of the device, for structures that live in such
+/// regions, such as a table. Made by [`Region::registered`].
 #[derive(Clone, Debug)]
 pub struct RegisteredRegion(Arc<dyn AnyRegion>);
 
-// SAFETY: each method is that of the region inside, which is the same always.
+// SAFETY: each method is that of the region inside, which never changes.
 #[allow(unsafe_code)]
 unsafe impl dunlin_verbs::Region for RegisteredRegion {
     fn memory(&self) -> &Memory {
         AnyRegion::memory(&*self.0)
     }
 
-    /// What its server grants to clients.
+    /// The access that the server grants to clients.
     fn access(&self) -> Access {
         AnyRegion::access(&*self.0)
     }
@@ -73,7 +73,7 @@ impl std::fmt::Debug for Region {
 }
 
 impl Region {
-    /// `length` bytes that clients may read, under a name of at most 200 bytes.
+    /// A region of `length` bytes that clients may read, under a name of at most 200 bytes.
     pub fn new(name: &str, length: usize) -> Self {
         Self {
             name: name.into(),
@@ -84,40 +84,40 @@ impl Region {
         }
     }
 
-    /// Clients may write it.
+    /// Also lets clients write it.
     #[must_use]
     pub fn writable(mut self) -> Self {
         self.access |= Access::REMOTE_WRITE;
         self
     }
 
-    /// Clients may do atomics on it.
+    /// Also lets clients execute atomics on it.
     #[must_use]
     pub fn atomic(mut self) -> Self {
         self.access |= Access::REMOTE_ATOMIC;
         self
     }
 
-    /// Clients who may write it may say so ([`crate::RemoteRegion::write_notify`]): that is an event here, of which at
-    /// most so many wait for [`Region::notifications`] to take them. One more is refused, and its writer told
-    /// ([`crate::CallError::Overloaded`]); what it has written is written.
+    /// Lets clients that may write it also notify the server of a write ([`crate::RemoteRegion::write_notify`]). At
+    /// most `most` notifications wait to be taken from [`Region::notifications`]. Further ones are refused, with
+    /// [`crate::CallError::Overloaded`] for the writer; the write itself has been executed.
     #[must_use]
     pub fn notified(mut self, most: usize) -> Self {
         self.notifications = Some(Notifications::new(most));
         self
     }
 
-    /// The events of it, if it has some ([`Region::notified`]).
+    /// The notifications of writes, if they were enabled ([`Region::notified`]).
     pub fn notifications(&self) -> Option<&Notifications> {
         self.notifications.as_ref()
     }
 
-    /// Its bytes.
+    /// Its length in bytes.
     pub(super) fn length(&self) -> usize {
         self.length
     }
 
-    /// What clients may do with it at most.
+    /// The most that clients may do with it.
     pub(super) fn access(&self) -> Access {
         self.access
     }
@@ -127,17 +127,17 @@ impl Region {
         &self.name
     }
 
-    /// The bytes, for copies and atomics. `None` before its server serves.
+    /// The memory, for copies and atomics. `None` before its server serves.
     pub fn memory(&self) -> Option<&Memory> {
         self.memory.get().map(|held| AnyRegion::memory(&*held.0))
     }
 
-    /// The region of the device below, for what stands in such regions. `None` before its server serves.
+    /// The device's region, for structures that live in such regions. `None` before its server serves.
     pub fn registered(&self) -> Option<RegisteredRegion> {
         self.memory.get().cloned()
     }
 
-    /// What is wrong with it, among `others` of the same server.
+    /// Returns what is wrong with it, given the `others` of the same server.
     pub(super) fn refuse(&self, others: &[Region]) -> Option<ServeError> {
         let words = if self.name.is_empty() || self.name.len() > NAME_BYTES_MAX {
             format!(
@@ -156,7 +156,7 @@ impl Region {
         Some(ServeError::Setting(words))
     }
 
-    /// Allocates it, unless another device of the server has done that: then this one takes that one's memory, if it
+    /// Allocates it, unless another device of the server has done so: then this device registers that memory, if it
     /// can.
     fn serve<D: Device>(
         &self,
@@ -175,14 +175,14 @@ impl Region {
     }
 }
 
-/// The regions that one device of a server has.
+/// The regions of a server on one of its devices.
 pub(super) struct ServedRegions<D: Device> {
     regions: Vec<(Arc<str>, D::Region)>,
 }
 
 impl<D: Device> ServedRegions<D> {
-    /// Allocates those that no device has yet, and takes over those of the others. Nobody but this process
-    /// reaches them by these registrations: each connection that attaches one gets its own.
+    /// Allocates those that no device has yet, and registers those of other devices. Only this process uses these
+    /// registrations: each connection that attaches a region gets its own.
     pub(super) fn allocate(device: &D, regions: &[Region]) -> Result<Self, VerbsError> {
         let mut served = Vec::new();
         if !regions.is_empty() {
@@ -196,7 +196,7 @@ impl<D: Device> ServedRegions<D> {
         Ok(Self { regions: served })
     }
 
-    /// The region of this name: its place in the list and its memory.
+    /// The region of this name: its index in the list and its memory.
     pub(super) fn find(&self, name: &[u8]) -> Option<(usize, &D::Region)> {
         let mut all = self.regions.iter().enumerate();
         all.find(|(_, (known, _))| known.as_bytes() == name)

@@ -1,8 +1,8 @@
-//! What clients may do, by who they are: a list of rules that a server is given, and what it comes to for one client.
+//! Access control: a list of rules that a server is configured with, and the rights of one client that follow from it.
 //!
-//! A rule is for some clients ([`Who`]) and has what they may do ([`Grant`]). A client has what all rules for it have
-//! together, and nothing else: a server with [`Rights`] refuses what no rule has. They are looked up once, when a
-//! connection is made; what a call asks is a bit.
+//! A rule says for some clients ([`Who`]) what they may do ([`Grant`]). A client may do what any of the rules that
+//! apply to it allows, and nothing else: a server with [`Rights`] refuses what no rule allows. The rules are evaluated
+//! once, when a connection is made; a call only tests a bit.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,23 +19,23 @@ use crate::error::ServeError;
 use crate::server::FIGURES;
 use crate::HandlerId;
 
-/// Stands for all methods, or for all regions.
+/// Means all methods, or all regions.
 const ANY: &str = "*";
 
-/// Whom a rule is for.
+/// The clients that a rule applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Who {
-    /// Every client that passed the handshake. In words: `anyone`.
+    /// Every client that passed the handshake. Written `anyone`.
     Anyone,
-    /// Clients that have proved to know the server's secret: `secret`.
+    /// Clients that have proved to know the server's secret. Written `secret`.
     Secret,
-    /// Clients with a certificate, whatever its names: `certificate`.
+    /// Clients with a certificate, whatever its names. Written `certificate`.
     Certificate,
-    /// Clients whose certificate has this name, as its subject's common name or among the alternative ones:
-    /// `name:app.example`. In upper and lower case the same.
+    /// Clients whose certificate has this name, as its subject's common name or among the alternative names. Case is
+    /// ignored. Written `name:app.example`.
     Name(String),
-    /// Clients whose process runs as this user, as the kernel says, which it does over shared memory alone:
+    /// Clients whose process runs as this user according to the kernel, which is known only over shared memory. Written
     /// `user:1000`.
     User(u32),
 }
@@ -67,7 +67,7 @@ impl fmt::Display for Who {
     }
 }
 
-/// Words that are no [`Who`].
+/// A string that is not a [`Who`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is nobody: say anyone, secret, certificate, name:NAME (of a certificate) or user:NUMBER"
@@ -93,19 +93,19 @@ impl FromStr for Who {
     }
 }
 
-/// Handlers that a rule is about.
+/// The handlers that a rule is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Callable {
     Any,
     Id(HandlerId),
-    /// A name of one, as in gRPC (`/helloworld.Greeter/SayHello`), or all that begin so (`/helloworld.Greeter/*`).
+    /// The name of one, as in gRPC (`/helloworld.Greeter/SayHello`), or a prefix (`/helloworld.Greeter/*`).
     Name(String),
 }
 
 impl Callable {
     fn covers(&self, id: HandlerId, name: Option<&str>) -> bool {
         match self {
-            // What others say is shown to those alone who are named for it.
+            // The calls of other clients are shown only to clients with an explicit grant of it.
             Self::Any => id != CAPTURE,
             Self::Id(one) => *one == id,
             Self::Name(pattern) => name.is_some_and(|name| match pattern.strip_suffix(ANY) {
@@ -125,21 +125,21 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// Nothing yet.
+    /// An empty grant.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// To call the handler of this id. [`FIGURES`], the server's live figures, is one of them,
-    /// [`CAPTURE`], what others call, and [`CALLBACKS`], to be called by the server.
+    /// Allows calling the handler of this id. This includes [`FIGURES`], the server's live figures, [`CAPTURE`], the
+    /// calls of other clients, and [`CALLBACKS`], being called by the server.
     #[must_use]
     pub fn call(mut self, id: HandlerId) -> Self {
         self.calls.push(Callable::Id(id));
         self
     }
 
-    /// To call a handler by its name ([`crate::ServerBuilder::name_handler`]; methods of typed services have theirs):
-    /// `/helloworld.Greeter/SayHello`, `/helloworld.Greeter/*` for all of a service, `*` for all handlers there are.
+    /// Allows calling a handler by its name ([`crate::ServerBuilder::name_handler`]; methods of typed services have
+    /// names): `/helloworld.Greeter/SayHello`, `/helloworld.Greeter/*` for all of a service, `*` for all handlers.
     #[must_use]
     pub fn call_named(mut self, name: impl Into<String>) -> Self {
         let name = name.into();
@@ -150,20 +150,20 @@ impl Grant {
         self
     }
 
-    /// To read a region, or all of them (`*`).
+    /// Allows reading a region, or all of them (`*`).
     #[must_use]
     pub fn read(self, region: impl Into<String>) -> Self {
         self.reach(region, Access::REMOTE_READ)
     }
 
-    /// To write a region, or all of them (`*`). Where a grant is a mapping (over shared memory) who may write can read,
-    /// too.
+    /// Allows writing a region, or all of them (`*`). Where a grant is a mapping (over shared memory), a client that
+    /// may write can also read.
     #[must_use]
     pub fn write(self, region: impl Into<String>) -> Self {
         self.reach(region, Access::REMOTE_WRITE)
     }
 
-    /// To do atomics on a region, or on all of them (`*`).
+    /// Allows atomics on a region, or on all of them (`*`).
     #[must_use]
     pub fn atomic(self, region: impl Into<String>) -> Self {
         self.reach(region, Access::REMOTE_ATOMIC)
@@ -174,7 +174,7 @@ impl Grant {
         self
     }
 
-    /// Where it was written, such as a file and a line: what is wrong with it is said with that.
+    /// Sets where the grant was written, such as a file and a line, for error messages about it.
     #[must_use]
     pub fn written_at(mut self, place: impl Into<String>) -> Self {
         self.origin = Some(place.into());
@@ -182,14 +182,14 @@ impl Grant {
     }
 }
 
-/// What the clients of a server may do; see the module. Without a rule nobody may do anything.
+/// What the clients of a server may do; see the module. Without a rule no client may do anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
     rules: Vec<(Who, Grant)>,
 }
 
 impl Rights {
-    /// Without rules.
+    /// Rights without rules.
     pub fn new() -> Self {
         Self::default()
     }
@@ -201,7 +201,8 @@ impl Rights {
         self
     }
 
-    /// What is wrong with them at a server with these handlers and regions: a name that it does not have is a slip.
+    /// Returns what is wrong with the rules at a server with these handlers and regions: a name that the server does
+    /// not have is taken for a mistake.
     pub(super) fn validate(
         &self,
         handlers: &HandlerTable,
@@ -259,7 +260,7 @@ impl Rights {
     }
 }
 
-/// By what a server can know its clients.
+/// The means by which a server can identify its clients.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Has {
     pub(super) secret: bool,
@@ -276,7 +277,7 @@ fn in_words(access: Access) -> &'static str {
     }
 }
 
-/// The rights of a server with what they are about.
+/// The rights of a server together with the handlers and regions that they are about.
 pub(super) struct RightsTable {
     rights: Rights,
     handlers: HandlerTable,
@@ -313,7 +314,7 @@ impl RightsTable {
         }
     }
 
-    /// A handler, in an error.
+    /// The name of a handler, for an error.
     pub(super) fn name(&self, id: HandlerId) -> String {
         match (id, self.handlers.name(id)) {
             (FIGURES, _) => "the server's figures".to_owned(),
@@ -330,7 +331,7 @@ impl RightsTable {
 pub(super) struct Granted {
     /// A bit for each id.
     calls: Box<[u64]>,
-    /// Of [`FIGURES`], [`CAPTURE`] and [`CALLBACKS`].
+    /// Whether [`FIGURES`], [`CAPTURE`] and [`CALLBACKS`] may be called.
     shown: [bool; 3],
     regions: Vec<(String, Access)>,
 }
@@ -344,7 +345,7 @@ impl Granted {
         }
     }
 
-    /// Ids that no handler has, and the server's own, of which some are a matter of rights.
+    /// Decides for ids without a handler and for those of the built-in handlers, some of which need rights.
     #[cold]
     fn may_call_reserved(&self, id: HandlerId) -> bool {
         let [figures, capture, callbacks] = self.shown;
@@ -356,7 +357,7 @@ impl Granted {
         }
     }
 
-    /// What of a region's access it has.
+    /// The access that the client has to a region.
     pub(super) fn access(&self, region: &[u8]) -> Access {
         let covers = |name: &str| name == ANY || name.as_bytes() == region;
         let all = self.regions.iter().filter(|(name, _)| covers(name));
@@ -364,7 +365,7 @@ impl Granted {
     }
 }
 
-/// From here on ids are the server's own.
+/// Ids from here on are those of the built-in handlers.
 const FIRST_RESERVED: HandlerId = HandlerId::MAX - 6;
 
 #[cfg(all(test, not(loom)))]

@@ -1,4 +1,4 @@
-//! A server at work: what is to be seen of it, and its end.
+//! A running server: its figures, and its shutdown.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -14,12 +14,12 @@ use super::service::PATIENCE;
 use super::statistics::ServerStatistics;
 use crate::admission::SenderReport;
 
-/// A server at work. Dropping it ends it at once; [`RunningServer::shutdown`] ends it with grace. In a process that was
-/// forked since it does nothing: the server runs in the parent.
+/// A running server. Dropping it ends it at once; [`RunningServer::shutdown`] ends it gracefully. In a process that was
+/// forked after the start it does nothing: the server runs in the parent.
 ///
-/// Neither waits for a handler that does not return: a second after threads were told to end, those that are still in a
-/// handler are left behind, and the connections that they served end. Such a thread ends when its handler returns,
-/// whose answer nobody gets; until then it keeps the memory that it uses.
+/// Neither waits for a handler that does not return: one second after threads were asked to stop, those that are still
+/// in a handler are abandoned, and the connections that they served end. Such a thread ends when its handler returns,
+/// and the answer is discarded; until then the thread keeps the memory that it uses.
 pub struct RunningServer {
     pub(super) follower: Owned<Option<Follower>>,
     pub(super) acceptor: Arc<Acceptor>,
@@ -38,48 +38,48 @@ impl std::fmt::Debug for RunningServer {
     }
 }
 
-/// How long [`RunningServer::shutdown`] takes at most, and how long of that it waits for answers to be taken.
+/// The longest that [`RunningServer::shutdown`] takes, and how much of that it waits for clients to read their answers.
 const SHUTDOWN: Duration = Duration::from_secs(10);
 const DRAIN: Duration = SHUTDOWN.saturating_sub(PATIENCE);
 
 impl RunningServer {
-    /// Where it listens, with the port that the system chose.
+    /// The address at which it listens, with the port that the system chose.
     pub fn address(&self) -> Address {
         self.acceptor.local_address().clone()
     }
 
-    /// Connections now.
+    /// Number of connections at present.
     pub fn connections(&self) -> usize {
         self.local_acceptor.connections()
     }
 
-    /// What was counted so far.
+    /// What the server has counted so far.
     pub fn statistics(&self) -> ServerStatistics {
         self.local_acceptor.statistics()
     }
 
-    /// The clients that the queue-pair scheduler knows: those whose preset counts credits.
+    /// The clients known to the queue-pair scheduler: those whose preset uses credits.
     pub fn senders(&self) -> Vec<SenderReport> {
         self.local_acceptor.senders()
     }
 
     /// All live figures.
     pub fn figures(&self) -> ServerFigures {
-        // A server that runs has what its observer looks at.
+        // What the observer needs exists as long as the server runs.
         self.observer.figures().unwrap_or_default()
     }
 
-    /// Something to look at the server with from elsewhere in the process, for metrics.
+    /// A handle for observing the server from elsewhere in the process, for metrics.
     pub fn observer(&self) -> ServerObserver {
         self.observer.clone()
     }
 
-    /// How handshakes ended so far.
+    /// Counts of handshakes so far, by outcome.
     pub fn handshakes(&self) -> Counts {
         self.acceptor.counters()
     }
 
-    /// Names of the devices that it serves over.
+    /// Names of the devices over which it serves.
     pub fn devices(&self) -> Vec<String> {
         self.local_acceptor
             .services()
@@ -87,8 +87,8 @@ impl RunningServer {
             .collect()
     }
 
-    /// Takes no new clients and no new requests, answers what was taken, and ends, within ten seconds. `true` when
-    /// everything was answered and read within nine; what is left then is cut off.
+    /// Stops accepting clients and requests, answers the requests already taken, and ends, within ten seconds. Returns
+    /// `true` if everything was answered and read by the clients within nine; whatever is left then is aborted.
     pub fn shutdown(mut self) -> bool {
         if !self.local_acceptor.is_here() {
             return false;
@@ -112,7 +112,7 @@ impl RunningServer {
 
     fn stop_accepting(&mut self) {
         if let Some(follower) = &*self.follower {
-            // Its thread is waited for last of all, when this is dropped.
+            // Its thread is joined last, when this is dropped.
             follower.stop();
         }
         self.stop.stop();

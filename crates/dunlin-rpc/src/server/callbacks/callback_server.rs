@@ -1,4 +1,5 @@
-//! The client's end: a server without a port, which the client's own server calls.
+//! The client's end of callbacks: a server without a port, which is called by the server that the client is connected
+//! to.
 
 use std::sync::Arc;
 
@@ -8,12 +9,12 @@ use crate::client::{Client, Serving};
 use crate::error::ServeError;
 use crate::server::{LocalAcceptor, LocalServer, ServerStatistics};
 
-/// A server of a client's, for calls by the server that the client is connected to. Made by
-/// [`crate::ServerBuilder::serve_to`]. When the client's connection is lost it is made anew, and the client registered
-/// again, until this is dropped or the client closed; the other side knows it as another
-/// [`crate::CallableClient`] then. Dropping it ends it at once: the other side's calls end with an error.
+/// A client's own server, for calls by the server that the client is connected to. Made by
+/// [`crate::ServerBuilder::serve_to`]. When the client's connection is lost, it is made again and the client registered
+/// again, until this is dropped or the client closed; on the other side the client is then a new
+/// [`crate::CallableClient`]. Dropping this ends it at once: the other side's calls end with an error.
 ///
-/// It keeps the client's connection, also when all clones of the client are dropped.
+/// It keeps the client's connection open, even after all clones of the client are dropped.
 #[derive(Debug)]
 pub struct CallbackServer {
     serving: Arc<Serving>,
@@ -21,10 +22,10 @@ pub struct CallbackServer {
 }
 
 impl CallbackServer {
-    /// Registers the client and keeps it so. `device` is the acceptor's.
+    /// Registers the client and keeps it registered. `device` is the acceptor's.
     ///
     /// # Errors
-    /// When the server does not call clients, or not this one, or calls it already.
+    /// If the server does not call clients, refuses this one, or calls it already.
     pub(crate) fn start(
         client: &Client,
         acceptor: LocalAcceptor,
@@ -38,17 +39,17 @@ impl CallbackServer {
         Ok(Self { serving, local })
     }
 
-    /// Whether the server knows at the moment that it may call this client, as far as is known here.
+    /// Whether the client is registered at the server at present, as far as this side knows.
     pub fn is_registered(&self) -> bool {
         self.serving.is_registered()
     }
 
-    /// The server's connections now.
+    /// Number of connections of this server at present.
     pub fn connections(&self) -> usize {
         self.local.connections()
     }
 
-    /// What was counted so far.
+    /// What this server has counted so far.
     pub fn statistics(&self) -> ServerStatistics {
         self.local.statistics()
     }

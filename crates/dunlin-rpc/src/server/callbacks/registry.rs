@@ -1,4 +1,4 @@
-//! The clients that a server may call: who they are, and since when they are there.
+//! The list of the clients that a server may call.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,14 +19,14 @@ use crate::preset::Preset;
 use crate::server::caller::Caller;
 use crate::server::{HandlerError, OwnedRequest, OwnedResponder};
 
-/// Why connections to such clients use what they do.
+/// The reason reported for the choice of device for connections to such clients.
 const WHY: &str = "the device that the client came by";
 
-/// What a server gives connections to its clients: a device of its own, by its name.
+/// Returns the server's device of a given name, for connections to its clients.
 pub(crate) type Devices = dyn Fn(&str) -> Result<Arc<dyn Fabric>, VerbsError> + Send + Sync;
 
-/// The clients that a server may call, while they are there ([`crate::ServerBuilder::callable_clients`]). Clones are
-/// the same list; each server has its own.
+/// The clients that a server may call, while they are connected ([`crate::ServerBuilder::callable_clients`]). Clones
+/// are the same list; each server needs its own.
 ///
 /// ```
 /// use dunlin_rpc::{CallableClients, Client, Server};
@@ -60,18 +60,18 @@ type Watch = dyn Fn(CallableChange) + Send + Sync;
 
 struct Registry {
     most: usize,
-    /// How they are called.
+    /// Makes the clients by which they are called.
     builder: ClientBuilder,
     watch: Mutex<Option<Arc<Watch>>>,
-    /// Which server has the list, and its devices.
+    /// The server that has the list, and its devices.
     ground: OnceLock<(u64, Box<Devices>)>,
     closed: AtomicBool,
     next: AtomicU64,
-    /// By the number that only the client and its server know.
+    /// By a number that only the client and its server know.
     clients: Mutex<BTreeMap<u64, CallableClient>>,
 }
 
-/// A client that a server may call while it is there. Clones are the same.
+/// A client that a server may call while it is connected. Clones are the same client.
 #[derive(Clone)]
 pub struct CallableClient(Arc<Inner>);
 
@@ -83,16 +83,17 @@ struct Inner {
     told: AtomicU8,
 }
 
-/// What was told of a client. It may go while it comes: both are told, in order, and neither alone.
+/// What was reported about a client. It may go while its coming is being reported: either both are reported, in order,
+/// or neither.
 mod told {
     pub(super) const NOTHING: u8 = 0;
-    /// Somebody is being told that it came, and tells the rest then.
+    /// Its coming is being reported; the same thread reports what follows.
     pub(super) const COMING: u8 = 1;
     pub(super) const CAME: u8 = 2;
     pub(super) const GONE: u8 = 3;
 }
 
-/// A client came or has gone.
+/// A client has come or gone.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum CallableChange {
@@ -121,25 +122,26 @@ impl fmt::Debug for CallableClient {
 }
 
 impl CallableClient {
-    /// What calls it, in each way that clients call servers: blocking, as futures, in pipelines; regions that it grants
-    /// are attached by it, and clients of typed services made of it. Connections are made as they are needed.
+    /// The client object for calling it, in every way that clients call servers: blocking, as futures, in pipelines. It
+    /// also attaches regions that the client grants, and clients of typed services can be made from it. Connections are
+    /// made as needed.
     ///
-    /// A handler that runs on a polling thread of the server has no way back to its caller of its own: that thread
-    /// would have to bring what it waits for ([`crate::CallError::OwnServer`]). Handlers on workers and async ones do,
-    /// and so do futures that are made anywhere.
+    /// A handler that runs on a polling thread of the server cannot block on calls to its caller: it would wait for
+    /// what the same thread must deliver ([`crate::CallError::OwnServer`]). Handlers on workers and async ones can, and
+    /// futures can be made anywhere.
     ///
     /// After the client has gone, calls end with [`crate::CallError::Connect`] and [`crate::ConnectError::CallerGone`],
-    /// those that were out with [`crate::CallError::ConnectionLost`].
+    /// and those that were outstanding with [`crate::CallError::ConnectionLost`].
     pub fn client(&self) -> &Client {
         &self.0.client
     }
 
-    /// Who it is, as far as its handshake has shown it.
+    /// Its identity, as far as its handshake established it.
     pub fn peer(&self) -> &Arc<Peer> {
         &self.0.peer
     }
 
-    /// Its number in the list of its server, from 1 on. A client that connects anew has another one.
+    /// Its number in the list of its server, starting at 1. A client that reconnects gets a new number.
     pub fn number(&self) -> u64 {
         self.0.number
     }
@@ -149,7 +151,7 @@ impl CallableClient {
         self.0.way_back.is_gone()
     }
 
-    /// What was told of it goes on from one to the next. `false`: something else was told.
+    /// Advances what was reported about it from `from` to `to`. Returns `false` if the state was not `from`.
     fn is_told(&self, from: u8, to: u8) -> bool {
         let told = &self.0.told;
         told.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire)
@@ -167,14 +169,14 @@ impl fmt::Debug for CallableClients {
 }
 
 impl CallableClients {
-    /// An empty list of at most so many clients. One more is refused, and told the limit.
+    /// An empty list for at most `most` clients. Further ones are refused, with an error that names the limit.
     pub fn new(most: usize) -> Self {
         Self::called_by(most, Client::builder())
     }
 
-    /// As [`CallableClients::new`], with what clients are called by: its deadline, preset and limits. What it says of
-    /// devices, secrets and certificates does not matter: connections are made over the device that a client came by,
-    /// and who it is was shown when it came.
+    /// As [`CallableClients::new`], with a builder for the deadline, preset and limits of calls to the clients. Its
+    /// settings of devices, secrets and certificates are ignored: connections use the device of the client's own
+    /// connection, whose handshake has already established its identity.
     pub fn called_by(most: usize, builder: ClientBuilder) -> Self {
         Self(Arc::new(Registry {
             most,
@@ -187,41 +189,41 @@ impl CallableClients {
         }))
     }
 
-    /// Has this told of each client that comes and, later, that it has gone. It runs on threads of the server and must
-    /// return soon. When it panics the server goes on, and tells it of the next one.
+    /// Calls `watch` for each client that comes and, later, when it has gone. It runs on threads of the server and must
+    /// return soon. If it panics, the server goes on and calls it for the next change.
     pub fn on_change(&self, watch: impl Fn(CallableChange) + Send + Sync + 'static) {
         *thread::lock(&self.0.watch) = Some(Arc::new(watch));
     }
 
-    /// Those that are there, in the order in which they came.
+    /// The clients that are connected, in the order in which they came.
     pub fn list(&self) -> Vec<CallableClient> {
         let mut all: Vec<_> = self.0.clients().values().cloned().collect();
         all.sort_by_key(CallableClient::number);
         all
     }
 
-    /// How many there are.
+    /// Number of clients.
     pub fn len(&self) -> usize {
         self.0.clients().len()
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Makes it the list of this server, which has these devices. `false`: it is another server's.
+    /// Makes it the list of this server, which has these devices. Returns `false` if it is another server's.
     pub(crate) fn belong(&self, server: u64, devices: Box<Devices>) -> bool {
         self.0.ground.set((server, devices)).is_ok()
     }
 
-    /// Whether it is a server's already.
+    /// Whether it already belongs to a server.
     pub(crate) fn is_taken(&self) -> bool {
         self.0.ground.get().is_some()
     }
 
-    /// The one that a request came from, by whichever of its connections: [`crate::Request::peer`], or the peer of a
-    /// typed service's request. `None`: it has not registered, or has gone.
+    /// Returns the client that a request came from, over any of its connections, by [`crate::Request::peer`] or the
+    /// peer of a typed service's request. `None` if it has not registered, or has gone.
     pub fn find(&self, peer: &Peer) -> Option<CallableClient> {
         let client = self.0.clients().get(&peer.client()?).cloned();
         client.filter(|client| client.0.peer.is_like(peer))
@@ -270,7 +272,7 @@ impl CallableClients {
         }
     }
 
-    /// A client wants to be called.
+    /// Registers a client that wants to be called.
     fn admit(&self, caller: &Caller) -> Result<CallableClient, String> {
         let number = caller.peer().client().ok_or("the client has no number")?;
         let client = self.make(caller)?;
@@ -290,7 +292,7 @@ impl CallableClients {
         }
         let former = clients.insert(number, client.clone());
         drop(clients);
-        // It has come again before its end was seen.
+        // The client has come again before its end was noticed.
         if let Some(former) = former {
             self.0.has_gone(former);
         }
@@ -335,13 +337,13 @@ impl CallableClients {
         }
     }
 
-    /// The server ends: it calls nobody any more.
+    /// Called when the server ends: it calls clients no longer.
     pub(crate) fn close(&self) {
         let mut clients = self.0.clients();
         self.0.closed.store(true, Ordering::Release);
         let all = std::mem::take(&mut *clients);
         drop(clients);
-        // In an order that does not depend on random numbers.
+        // Sorted, since the keys are random numbers.
         let mut all: Vec<_> = all.into_values().collect();
         all.sort_by_key(CallableClient::number);
         all.into_iter().for_each(|client| self.0.has_gone(client));
@@ -367,7 +369,7 @@ impl Registry {
         }
     }
 
-    /// It is not there any more, unless it has come again since.
+    /// Removes a client that has gone, unless it has come again since.
     fn leave(&self, peer: &Peer, way_back: &Arc<WayBack>) {
         let Some(number) = peer.client() else { return };
         let mut clients = self.clients();
@@ -383,7 +385,7 @@ impl Registry {
 
     fn has_come(&self, client: CallableClient) {
         if !client.is_told(told::NOTHING, told::COMING) {
-            // It has gone before anybody knew of it.
+            // The client went before its coming was reported.
             return;
         }
         self.tell(CallableChange::Came(client.clone()));
@@ -403,7 +405,7 @@ impl Registry {
         let watch = thread::lock(&self.watch).clone();
         let Some(watch) = watch else { return };
         let number = change.client().number();
-        // The list is right whatever it does; and the thread that it runs on serves others, too.
+        // The list is consistent whatever the function does, and its thread also serves other clients.
         if catch_unwind(AssertUnwindSafe(|| watch(change))).is_err() {
             tracing::error!(client = number, "CallableClients::on_change panicked");
         }

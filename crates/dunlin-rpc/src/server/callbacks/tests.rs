@@ -1,4 +1,4 @@
-//! What the list of a server's clients withstands.
+//! Robustness of the list of callable clients.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -60,7 +60,7 @@ fn who_is_told_of_clients_and_panics_ends_no_connection_of_others() {
     assert_eq!(came.load(Ordering::Relaxed), 2);
     let numbers: Vec<u64> = list.list().iter().map(|client| client.number()).collect();
     assert_eq!(numbers, [1, 2], "both are there for as long as they are");
-    // Its connection ends without a word of what stands on it, so that the polling thread finds that out.
+    // Its connection ends without notice, so that the polling thread must find out.
     first.close();
     eventually("the first has gone", || gone.load(Ordering::Relaxed) == 1);
     assert_eq!(&*third.call(ECHO, b"third").unwrap(), b"third");
@@ -140,7 +140,7 @@ fn a_client_that_comes_while_its_server_ends_holds_up_nobody() {
         client
     });
     came.recv().unwrap();
-    // Its connection stays.
+    // Its connection stays open.
     assert!(server.shutdown(), "nothing is left");
     drop(calling.join().unwrap());
     assert_eq!(*told.lock().unwrap(), [true, false]);
@@ -171,7 +171,7 @@ fn every_client_that_came_has_gone_later_when_its_server_has_ended() {
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    // Until there is no server.
+                    // Until the server is gone.
                     while let Ok(client) = Client::connect(&address) {
                         if Server::unbound().serve_to(&client).is_err() {
                             break;

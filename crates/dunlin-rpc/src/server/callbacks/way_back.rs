@@ -1,7 +1,7 @@
-//! The way back to one client: connections that are wanted, handed to the client as it asks for them.
+//! The way back to one client: requests for connections, handed to the client as it asks for them.
 //!
-//! Whoever wants a connection waits on its own thread, which is none of the server's polling threads: those bring the
-//! client's answer. No lock is held while a call is answered or somebody is woken.
+//! A thread that wants a connection waits for it; it must not be a polling thread of the server, since those deliver
+//! the client's answer. No lock is held while a call is answered or a thread is woken.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,40 +19,41 @@ use crate::error::ConnectError;
 use crate::identity::SERVER_PARAMETER;
 use crate::server::{HandlerError, OwnedResponder};
 
-/// How long who waits sleeps at a time: the harm of a wake-up that is lost.
+/// The longest that a waiting thread sleeps at a time, which bounds the cost of a lost wake-up.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What the client is told to open a connection over: it has one device for that, and this is no name of another.
+/// Device name sent to the client in a request for a connection: it has only one device for that, and this is not a
+/// name of any.
 const DEVICE: &str = "-";
 
 /// See the module.
 pub(super) struct WayBack {
     state: Mutex<State>,
-    /// Nothing is opened any more.
+    /// No connections are opened any more.
     gone: AtomicBool,
-    /// How long a connection may take if who wants it does not say.
+    /// Time limit for a connection if the caller does not give one.
     patience: Duration,
-    /// Where the client's end of a connection is.
+    /// The address of the client's end of a connection.
     peer: Option<EndpointAddress>,
 }
 
 #[derive(Default)]
 struct State {
-    /// The client's call that is answered when it has gone or is called no more.
+    /// The client's call that is answered when the client has gone or is no longer called.
     stay: Option<OwnedResponder>,
-    /// Its call that is answered by what is to be opened.
+    /// The client's call that is answered with what is to be opened.
     next: Option<OwnedResponder>,
-    /// It has been told that it is registered.
+    /// Whether the client has been told that it is registered.
     welcomed: bool,
     serial: u32,
     wanted: BTreeMap<u32, Wanted>,
 }
 
-/// A connection that somebody waits for.
+/// A connection that a thread waits for.
 struct Wanted {
-    /// What the client is to be asked, until it was.
+    /// The request to the client, until it is sent.
     request: Option<Vec<u8>>,
-    /// What it said.
+    /// The client's reply.
     outcome: Option<Outcome<OpenReply>>,
     waiter: Waker,
 }
@@ -83,12 +84,12 @@ impl WayBack {
         thread::lock(&self.state)
     }
 
-    /// The client is there for as long as nobody answers this call of its. `false`: it has gone already; `waker` is
-    /// used when it may have.
+    /// Keeps the client's call `Stay`: the client is there until it is answered. Returns `false` if it has gone
+    /// already; otherwise `waker` is woken when it may have gone.
     pub(super) fn stay(&self, responder: OwnedResponder, waker: &Waker) -> bool {
         let mut state = self.lock();
         if self.is_gone() {
-            // Nobody else would answer it: who closes the way back has been here.
+            // Nothing else would answer it: the way back was closed before.
             drop(state);
             refuse(responder);
             return false;
@@ -99,14 +100,14 @@ impl WayBack {
         !self.has_ended(waker)
     }
 
-    /// Whether the client has gone; if not, `waker` is used when it may have.
+    /// Whether the client has gone; if not, `waker` is woken when it may have.
     pub(super) fn has_ended(&self, waker: &Waker) -> bool {
         let state = self.lock();
         let stay = state.stay.as_ref();
         stay.is_none_or(|stay| stay.poll_ended(&Context::from_waker(waker)).is_ready())
     }
 
-    /// The client asks what to open next.
+    /// Takes the client's call that asks what to open next.
     pub(super) fn next(&self, responder: OwnedResponder) {
         let mut state = self.lock();
         if self.is_gone() {
@@ -125,14 +126,14 @@ impl WayBack {
         }
     }
 
-    /// What became of a connection.
+    /// Takes the outcome of opening a connection.
     ///
     /// # Errors
-    /// When the words are none of a server's.
+    /// If `reply` is not a reply of a server.
     pub(super) fn opened(&self, serial: u32, reply: &[u8]) -> Result<(), String> {
         let reply = wire::parse_open_reply(reply).map_err(|error| error.to_string())?;
         let mut state = self.lock();
-        // Who wanted it may have given up.
+        // The thread that wanted it may have given up.
         let waiter = state.wanted.get_mut(&serial).map(|wanted| {
             wanted.outcome = Some(reply.message);
             wanted.waiter.clone()
@@ -144,7 +145,7 @@ impl WayBack {
         Ok(())
     }
 
-    /// Asks the client for what is wanted, if both are there.
+    /// Asks the client for a wanted connection, if there is one and the client's call is here.
     fn hand_out(&self, mut state: MutexGuard<'_, State>) {
         if state.next.is_none() {
             return;
@@ -163,7 +164,7 @@ impl WayBack {
         }
     }
 
-    /// The client has gone, or is called no more.
+    /// Closes the way back: the client has gone, or is no longer called.
     pub(super) fn close(&self) {
         let mut state = self.lock();
         self.gone.store(true, Ordering::Release);
@@ -174,7 +175,7 @@ impl WayBack {
         stay.into_iter().chain(next).for_each(refuse);
     }
 
-    /// Waits for what the client says.
+    /// Waits for the client's reply.
     fn wait(&self, serial: u32, until: Instant) -> Result<Outcome<OpenReply>, ConnectError> {
         loop {
             let mut state = self.lock();
@@ -238,7 +239,7 @@ impl Opener for WayBack {
         self.lock().wanted.remove(&serial);
         match outcome? {
             Outcome::Accepted(mut reply) => {
-                // Which threads may not wait for it is known here, and nothing that a client says.
+                // Which threads may not wait for it is decided on this side, not by what a client says.
                 reply.parameters.remove(SERVER_PARAMETER);
                 Ok(reply)
             }
