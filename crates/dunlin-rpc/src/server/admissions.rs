@@ -1,5 +1,5 @@
-//! The schedulers of a device's active queue pairs: one of the senders that have as many as the server's setting
-//! allows, one of those that want few.
+//! The two schedulers of a device's active queue pairs: one for senders that may have as many as the server's setting
+//! allows, one for senders that want few.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::admission::{active_for, FEW_PARAMETER};
 use crate::channel::Parameters;
 use crate::config::Datagrams;
 
-/// Both.
+/// Both schedulers.
 pub(super) struct Admissions {
     many: Arc<Admission>,
     few: Arc<Admission>,
@@ -24,7 +24,7 @@ pub(super) fn wants_few(parameters: &Parameters) -> bool {
 }
 
 impl Admissions {
-    /// Of a device whose pollers sleep on these.
+    /// Makes the schedulers of a device whose pollers sleep on these channels.
     pub(super) fn new<D: Device>(
         device: &D,
         setup: &ServiceSetup,
@@ -47,7 +47,7 @@ impl Admissions {
             let takes = (messages_per_second, datagrams);
             Admission::new(most_active, credits, takes, spawn, wake)
         };
-        // A batch takes a WRITE more where only a second one tells that the first has arrived.
+        // A batch takes one more WRITE on devices where only a second one shows that the first has arrived.
         let writes = match attributes.placement {
             Placement::InOrder => 1,
             Placement::Unordered => 2,
@@ -64,7 +64,7 @@ impl Admissions {
         }
     }
 
-    /// That of a client that has said this.
+    /// The scheduler for a client with these parameters.
     pub(super) fn of(&self, parameters: &Parameters) -> &Arc<Admission> {
         match wants_few(parameters) {
             true => &self.few,
@@ -72,19 +72,19 @@ impl Admissions {
         }
     }
 
-    /// That of clients that may have datagrams or rings.
+    /// The scheduler for clients that may use datagrams or rings.
     pub(super) fn few(&self) -> &Arc<Admission> {
         &self.few
     }
 
-    /// What they see.
+    /// Reports of both schedulers.
     pub(super) fn report(&self) -> Vec<SenderReport> {
         let mut senders = self.many.report();
         senders.extend(self.few.report());
         senders
     }
 
-    /// Ends their threads.
+    /// Ends the threads of both.
     pub(super) fn end(&self) {
         self.many.end();
         self.few.end();

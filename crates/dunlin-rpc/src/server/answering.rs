@@ -1,4 +1,4 @@
-//! Async handlers: a future that answers its call when it is ready, and is dropped when nobody waits any more.
+//! Async handlers: a future that answers its call when it is ready, and is dropped when the answer is no longer wanted.
 
 use std::fmt;
 use std::future::Future;
@@ -10,10 +10,10 @@ use std::task::{Context, Poll};
 use super::deferred::OwnedResponder;
 use super::handler::HandlerFuture;
 
-/// What an executor is to run for an async handler: it answers the call, and ends.
+/// The task that an executor runs for an async handler: it answers the call, and ends.
 pub type HandlerTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What runs async handlers.
+/// The function that runs async handlers.
 #[derive(Clone)]
 pub(super) struct Executor(pub(super) Arc<dyn Fn(HandlerTask) + Send + Sync>);
 
@@ -25,7 +25,7 @@ impl fmt::Debug for Executor {
 
 /// See the module.
 pub(super) struct Answering {
-    /// Dropped before the responder: what it holds is given back before the caller knows.
+    /// Dropped before the responder, so that what it holds is released before the caller gets its answer.
     future: Option<HandlerFuture>,
     responder: Option<OwnedResponder>,
 }
@@ -38,7 +38,7 @@ impl Answering {
         }
     }
 
-    /// Drops the future, which is the user's code: a panic there ends neither the thread nor the answer.
+    /// Drops the future. Its drop code is the user's: a panic there ends neither the thread nor the answer.
     fn end(&mut self) {
         let future = self.future.take();
         if catch_unwind(AssertUnwindSafe(|| drop(future))).is_err() {
@@ -46,7 +46,7 @@ impl Answering {
         }
     }
 
-    /// Nobody can run it: somebody else answers the call.
+    /// Discards it, since nothing can run it: the caller of this function answers the call.
     pub(super) fn discard(mut self) {
         if let Some(responder) = self.responder.take() {
             responder.discard();

@@ -1,5 +1,5 @@
-//! Calls of one client whose handlers run elsewhere than on the polling thread, and what becomes of those that nobody
-//! waits for any more: the caller has given up, or its connection has ended.
+//! Calls of one client whose handlers do not run on the polling thread, and their cancellation when the caller gives up
+//! or its connection ends.
 
 use std::collections::HashMap;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -10,14 +10,14 @@ use std::time::Instant;
 
 use dunlin_verbs::thread;
 
-/// Whether somebody still waits for the answer to a call.
+/// Whether the answer to a call is still wanted.
 #[derive(Debug, Default)]
 pub(super) struct Fate {
     /// The caller has given up, or its connection has ended.
     cancelled: AtomicBool,
-    /// Its deadline has passed, and the one who waits for that was told.
+    /// The deadline has passed, and the task that waits for the call's end was woken.
     expired: AtomicBool,
-    /// When its caller gives up, if that is known.
+    /// When the caller gives up, if known.
     deadline: Option<Instant>,
     waker: Mutex<Option<Waker>>,
 }
@@ -34,12 +34,12 @@ impl Fate {
         self.deadline
     }
 
-    /// Whether the caller has said so, or its connection has ended.
+    /// Whether the caller has cancelled the call, or its connection has ended.
     fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Acquire)
     }
 
-    /// Whether nobody waits any more.
+    /// Whether the answer is no longer wanted.
     pub(super) fn is_over(&self) -> bool {
         self.is_cancelled()
             || self.expired.load(Ordering::Acquire)
@@ -48,12 +48,13 @@ impl Fate {
                 .is_some_and(|deadline| deadline <= thread::now())
     }
 
-    /// Ready once nobody waits any more. One task at a time is woken: the one that asked last.
+    /// Ready once the answer is no longer wanted. Only the task that asked last is woken.
     pub(super) fn poll_cancelled(&self, context: &Context<'_>) -> Poll<()> {
         self.poll(context, Self::is_over)
     }
 
-    /// Ready once the caller has said so or its connection has ended; its deadline is no end, but wakes, too.
+    /// Ready once the caller has cancelled the call or its connection has ended. The passing of the deadline does not
+    /// make it ready, but also wakes the task.
     pub(super) fn poll_ended(&self, context: &Context<'_>) -> Poll<()> {
         self.poll(context, Self::is_cancelled)
     }
@@ -68,7 +69,7 @@ impl Fate {
             _ => *place = Some(context.waker().clone()),
         }
         drop(place);
-        // Who cancelled before the waker was there has not seen it.
+        // A cancellation before the waker was registered has not woken it.
         match is_ready(self) {
             true => Poll::Ready(()),
             false => Poll::Pending,
@@ -80,7 +81,7 @@ impl Fate {
         self.wake();
     }
 
-    /// Tells who waits for the end of the call that its deadline has passed, once.
+    /// Wakes the task that waits for the end of the call, once, when the deadline has passed.
     fn expire(&self, now: Instant) {
         let is_due = self.deadline.is_some_and(|deadline| deadline <= now);
         if is_due && !self.expired.swap(true, Ordering::AcqRel) {
@@ -92,8 +93,8 @@ impl Fate {
         let waker = self.waker.lock();
         let waker = waker.unwrap_or_else(PoisonError::into_inner).take();
         let Some(waker) = waker else { return };
-        // It is the user's executor's, or of what was made for this call. The thread that ends a connection serves
-        // others, too, and most of them would be dropped with the panic.
+        // The waker belongs to the user's executor or to what was made for this call. The thread that ends a connection
+        // also serves others, most of which would be dropped by a panic.
         if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
             tracing::error!("the waker of a handler that waits for its caller's end panicked");
         }
@@ -113,7 +114,8 @@ impl Away {
         self.0.is_empty()
     }
 
-    /// A handler is given the call. `None`: one of this name is away already, which no honest client does.
+    /// Registers a call that is given to a handler. `None` if a call with this number is already registered, which only
+    /// a malicious client causes.
     pub(super) fn begin(&mut self, call: u64, deadline: Option<Instant>) -> Option<Arc<Fate>> {
         let fate = Arc::new(Fate::until(deadline));
         match self.0.insert(call, Arc::clone(&fate)) {
@@ -125,14 +127,14 @@ impl Away {
         }
     }
 
-    /// The caller has given up.
+    /// Cancels a call: its caller has given up.
     pub(super) fn cancel(&mut self, call: u64) {
         if let Some(fate) = self.0.get(&call) {
             fate.cancel();
         }
     }
 
-    /// Tells those whose callers have given up by now, whether they could say so or not.
+    /// Wakes the tasks of calls whose deadlines have passed, whether or not their callers could cancel them.
     pub(super) fn expire(&self) {
         if self.is_empty() {
             return;
@@ -143,7 +145,8 @@ impl Away {
         }
     }
 
-    /// The call is back: whether its caller has given it up meanwhile. `None`: it was not away.
+    /// Removes a call that has been answered, and returns whether its caller has given up meanwhile. `None` if it was
+    /// not registered.
     pub(super) fn end(&mut self, call: u64) -> Option<bool> {
         self.0.remove(&call).map(|fate| fate.is_cancelled())
     }

@@ -1,4 +1,4 @@
-//! Whose a connection is, and what it may do: looked up once, when the connection is made.
+//! The client behind a connection, and its rights: determined once, when the connection is made.
 
 use std::sync::{Arc, Weak};
 
@@ -10,16 +10,16 @@ use super::rights::{Granted, RightsTable};
 use crate::error::{FailureReason, WireFailure};
 use crate::HandlerId;
 
-/// See the module. Clones are the same.
+/// See the module. Clones are the same caller.
 #[derive(Clone)]
 pub(crate) struct Caller(Arc<Inner>);
 
-/// How a connection came to its server.
+/// How a connection reached its server.
 #[derive(Debug, Default)]
 pub(crate) struct Arrival {
-    /// The server's device that it is over.
+    /// The server's device that it uses.
     pub(crate) device: String,
-    /// Where the client's end is.
+    /// The address of the client's end.
     pub(crate) endpoint: Option<EndpointAddress>,
     /// The clients that the server calls, if it calls any.
     pub(crate) callable: Option<CallableClients>,
@@ -37,21 +37,21 @@ impl std::fmt::Debug for Caller {
     }
 }
 
-/// Whether the connection is still there that a request came by: [`super::Request::presence`]. A server notices within
-/// a moment that a client's process has ended, and after some time that its host has. Requests that are being executed
-/// hold their connection there.
+/// Tells whether the connection on which a request arrived still exists: [`super::Request::presence`]. A server notices
+/// almost at once that a client's process has ended, and after some time that its host has failed. Requests that are
+/// being executed keep their connection in existence.
 #[derive(Clone, Debug)]
 pub struct Presence(Weak<Inner>);
 
 impl Presence {
-    /// Whether it is.
+    /// Whether the connection still exists.
     pub fn is_there(&self) -> bool {
         self.0.strong_count() > 0
     }
 }
 
 impl Caller {
-    /// Of a server with these rights, if it has any.
+    /// Makes the caller for a connection of a server with these rights, if it has any.
     pub(super) fn new(peer: Peer, rights: Option<&Arc<RightsTable>>, arrival: Arrival) -> Self {
         let granted = rights.map(|rights| (rights.of(&peer), Arc::clone(rights)));
         let peer = Arc::new(peer);
@@ -66,7 +66,7 @@ impl Caller {
         &self.0.arrival
     }
 
-    /// The way back to the client, if it has registered for being called.
+    /// The client, for calling it, if it has registered to be called.
     pub(super) fn callable(&self) -> Option<CallableClient> {
         self.arrival().callable.as_ref()?.find(self.peer())
     }
@@ -80,7 +80,7 @@ impl Caller {
         Presence(Arc::downgrade(&self.0))
     }
 
-    /// What it may do, where that is less than everything.
+    /// The caller's rights, if they are restricted.
     #[inline]
     pub(super) fn granted(&self) -> Option<&Granted> {
         self.0.granted.as_ref().map(|(granted, _)| granted)
@@ -91,7 +91,7 @@ impl Caller {
         self.granted().is_none_or(|granted| granted.may_call(id))
     }
 
-    /// What of a region's access it has; `None`: all.
+    /// The access that the caller has to a region; `None` means all.
     pub(super) fn access(&self, region: &[u8]) -> Option<Access> {
         self.granted().map(|granted| granted.access(region))
     }
@@ -102,7 +102,7 @@ impl Caller {
         WireFailure::new(FailureReason::Forbidden, number, message)
     }
 
-    /// What it hears of a call that it may not make.
+    /// The error for a call that it may not make.
     #[cold]
     pub(super) fn refuse_call(&self, id: HandlerId) -> WireFailure {
         let rights = self.0.granted.as_ref().map(|(_, rights)| rights);
@@ -110,14 +110,14 @@ impl Caller {
         self.refusal(id.into(), &format!("call {name}"))
     }
 
-    /// What it hears that tells of what it has no right to do.
+    /// The error for a notification without the right to write the region.
     #[cold]
     pub(super) fn refuse_notice(&self, region: &[u8]) -> WireFailure {
         let name = String::from_utf8_lossy(region);
         self.refusal(0, &format!("write the region '{name}'"))
     }
 
-    /// What it hears of a region that it has no right to.
+    /// The error for a region that it may not attach.
     #[cold]
     pub(super) fn refuse_region(&self, region: &[u8]) -> WireFailure {
         let name = String::from_utf8_lossy(region);

@@ -1,25 +1,25 @@
-//! The ids of a server's connections: one count for all its devices and kinds of channel, because handlers tell
-//! connections apart by them ([`super::Request::connection`]), and so does what the server keeps of each.
+//! The ids of a server's connections: one count for all its devices and kinds of channel, because handlers distinguish
+//! connections by them ([`super::Request::connection`]), and so do the server's own tables.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-/// Bits of an id that count connections; those above say the connection's place among those of its poller. The count
-/// begins again after 2^48 - 1 connections: of a million a second, after nine years. One that has stood for as long has
-/// a namesake then if that has the same place.
+/// Bits of an id that count connections; those above hold the connection's place at its poller. The count wraps after
+/// 2^48 - 1 connections: with a million per second, after nine years. A connection that has lasted as long then shares
+/// its id with a new one if that has the same place.
 const COUNT_BITS: u32 = 48;
-/// The highest count. There is no 0, so that no connection's id is 0.
+/// The highest count. 0 is left out, so that no connection's id is 0.
 const LAST: u64 = (1 << COUNT_BITS) - 1;
-/// Places that an id has room for.
+/// Number of places that fit into an id.
 pub(super) const PLACES_MAX: usize = 1 << (u64::BITS - COUNT_BITS);
 
-/// See the module. Clones go on with the same count.
+/// See the module. Clones share one count.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ConnectionIds(Arc<AtomicU64>);
 
 impl ConnectionIds {
-    /// The id of a new connection. `place`: its number among those of its poller, below [`PLACES_MAX`]; 0 where they
-    /// have none.
+    /// Returns the id of a new connection. `place` is its number at its poller, below [`PLACES_MAX`]; 0 for kinds of
+    /// channel without numbers.
     pub(super) fn next(&self, place: u32) -> u64 {
         debug_assert!((place as usize) < PLACES_MAX, "{place} has no room");
         let count = self.0.fetch_add(1, Ordering::Relaxed) % LAST + 1;
@@ -27,7 +27,7 @@ impl ConnectionIds {
     }
 }
 
-/// The place of the connection of this id.
+/// The place of the connection with this id.
 #[inline]
 pub(super) fn place_of(id: u64) -> u32 {
     (id >> COUNT_BITS) as u32

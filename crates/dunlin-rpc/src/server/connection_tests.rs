@@ -1,5 +1,5 @@
-//! A connection and its client's channel on one thread: whatever the room in the client's ring, what comes is what was
-//! answered.
+//! A connection and its client's channel on one thread: the client receives exactly the answers that were sent,
+//! whatever room its ring has.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -86,7 +86,7 @@ impl Pair {
         }
     }
 
-    /// One request in a message of its own.
+    /// Sends one request in a message of its own.
     fn ask(&mut self, length: usize) {
         let call = self.next;
         self.next += 1;
@@ -98,7 +98,7 @@ impl Pair {
         self.client.flush().unwrap();
     }
 
-    /// Takes so many requests, which are on their way.
+    /// Takes `count` requests, which are on their way.
     fn take_requests(&mut self, count: usize, take: impl Fn(&mut Self) -> usize) {
         let patience = Instant::now() + PATIENCE;
         let mut taken = 0;
@@ -112,7 +112,7 @@ impl Pair {
         self.served.poll(&self.context).unwrap()
     }
 
-    /// Takes every answer, and looks at all its bytes.
+    /// Takes every answer, and checks all of its bytes.
     fn take_all(&mut self) {
         let patience = Instant::now() + PATIENCE;
         let mut taken = 0;
@@ -138,8 +138,8 @@ impl Pair {
     }
 }
 
-/// The server has so many free lines in the client's ring when two requests come: the answer to the first is written
-/// before the second is looked at, and takes whole lines of the room that the second's was to have.
+/// Two requests arrive when the client's ring has room for only a few lines: the answer to the first is written before
+/// the second request is taken, and uses whole lines of the room that the second answer was to have.
 fn answers_fit(device: &ShmDevice, filled: usize, first: usize, second: usize) {
     let mut pair = Pair::new(device);
     for _ in 0..filled {
@@ -148,7 +148,7 @@ fn answers_fit(device: &ShmDevice, filled: usize, first: usize, second: usize) {
     }
     pair.ask(first);
     pair.ask(second);
-    // Until there is no more room.
+    // Until there is no room left.
     while pair.serve() > 0 {}
     pair.take_all();
 }
@@ -158,7 +158,7 @@ fn answers_to_each_message_keep_to_the_room_that_there_is() {
     let device = ShmDevice::open(ShmConfig::default()).unwrap();
     let lines = RING / LINE;
     for first in [64, 1000, EAGER - 40] {
-        // While there is room for the longest answer, requests are taken.
+        // Requests are taken as long as there is room for the longest answer.
         for filled in lines - 150..lines - 66 {
             answers_fit(&device, filled, first, EAGER);
         }
@@ -173,7 +173,7 @@ fn one_request_is_taken_only_when_its_answer_has_room() {
         pair.ask(EAGER);
     }
     let one = |pair: &mut Pair| pair.served.poll_one(&pair.context).unwrap().0;
-    // The room is for three of them.
+    // There is room for three of them.
     pair.take_requests(3, one);
     for _ in 0..8 {
         assert_eq!(one(&mut pair), 0);

@@ -1,5 +1,4 @@
-//! Serving over queue pairs that are each one client's alone: pollers of rings or of SENDs, which differ in the channel
-//! only.
+//! The service for clients with a queue pair each: pollers of rings or of SENDs, which differ only in the channel.
 
 use std::sync::Arc;
 
@@ -27,7 +26,7 @@ pub(super) struct ConnectionService<C: Channel + 'static> {
     regions: Arc<ServedRegions<C::Device>>,
 }
 
-/// What a client is told: where its queue pair's peer is, and what belongs to that.
+/// The reply to a client: the address of its queue pair's peer, and its parameters.
 type Answer = (EndpointAddress, Parameters);
 /// What a poller sleeps on.
 type Wake<C> = <<C as Channel>::Device as Device>::CompletionChannel;
@@ -43,15 +42,15 @@ impl<C: Channel + 'static> ConnectionService<C> {
         }
     }
 
-    /// Its threads.
+    /// The threads of the service.
     pub(super) fn threads(&self) -> &dyn Threads {
         &self.threads
     }
 
-    /// The pollers, started if they are not yet.
+    /// Returns the pollers, which are started if necessary.
     ///
     /// # Errors
-    /// When one of them cannot be made.
+    /// If one of them cannot be made.
     pub(super) fn started(&self) -> Result<&Started<PollerHandle<C>>, ServeError> {
         let new_poller = |_, wake| -> Result<NewPoller<_, Poller<C>>, VerbsError> {
             let handle = Arc::new(PollerHandle::<C>::new(wake));
@@ -62,8 +61,8 @@ impl<C: Channel + 'static> ConnectionService<C> {
         self.threads.started(false, new_poller)
     }
 
-    /// Joins a new client to the poller with the fewest, or with the fewest of its `sender`, if it counts credits.
-    /// `join` makes the channel.
+    /// Assigns a new client to the poller with the fewest connections, or with the fewest of its `sender` if it uses
+    /// credits. `join` makes the channel.
     fn adopt(
         &self,
         sender: Option<(&Arc<Admission>, u64)>,
@@ -82,7 +81,7 @@ impl<C: Channel + 'static> ConnectionService<C> {
         let admitted = sender.map(|(admission, sender)| {
             let credits = u64::from(admission.credits().0);
             answer.1.insert(CREDITS_PARAMETER.to_string(), credits);
-            // A client that counts its lanes wrongly harms itself alone.
+            // A client that numbers its lanes wrongly harms only itself.
             let number = parameters.get(LANE_PARAMETER).copied().unwrap_or(id);
             Admitted::new(admission, sender, number, index)
         });
@@ -95,7 +94,7 @@ impl<C: Channel + 'static> ConnectionService<C> {
 }
 
 impl<D: Device> ConnectionService<RingChannel<D>> {
-    /// `admissions`: those of clients that count credits.
+    /// Accepts a client; `admissions` are the schedulers for clients that use credits.
     pub(super) fn accept(
         &self,
         peer: &EndpointAddress,

@@ -1,9 +1,9 @@
-//! When the callers of one client give up, by the clock of this server ([`crate::call::timeout`] has the wire).
+//! The deadlines of one client's calls, by the clock of this server ([`crate::call::timeout`] has the wire format).
 //!
-//! A caller says how much time it had left when it sent the request, by its own clock. How long the request was on its
-//! way is how much later it is here than the quickest of the last seconds were, so the clocks need not agree: the
-//! quickest takes no time at all in this reckoning, and none is thought to have taken longer than it did. Where a
-//! request lay unseen because the thread that polls was busy, it shows here.
+//! A caller sends how much time it had left and when, by its own clock, it sent the request. The time under way is
+//! estimated as the delay beyond that of the quickest request of the last seconds, so the clocks need not be
+//! synchronised: the quickest counts as having taken no time at all, and no request is assumed to have taken longer
+//! than it did. Time in which a request waited because the polling thread was busy is included.
 
 use std::time::{Duration, Instant};
 
@@ -14,23 +14,23 @@ use crate::channel::{ChannelError, Parameters};
 use crate::error::{FailureReason, WireFailure};
 use crate::HandlerId;
 
-/// For how long the quickest request counts, from once to twice: in that time two clocks part by no more than some
-/// milliseconds, and after that a client whose clock has stood still is believed again.
+/// How long the quickest request counts: between once and twice this time. In that time two clocks drift apart by no
+/// more than some milliseconds, and after it the estimate recovers for a client whose clock has stood still.
 const QUICKEST_FOR: Duration = Duration::from_secs(5);
 
-/// When a caller gives up.
+/// The deadline of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::server) enum Deadline {
-    /// It did not say.
+    /// The caller did not give one.
     #[default]
     Unsaid,
-    /// So long after the request was taken, which is now.
+    /// This long after the request was taken, which is now.
     After(Duration),
     At(Instant),
 }
 
 impl Deadline {
-    /// As an instant; one that is counted from the taking of the request is counted from now.
+    /// Returns the deadline as an instant; `After` counts from now.
     pub(in crate::server) fn instant(self) -> Option<Instant> {
         match self {
             Self::Unsaid => None,
@@ -40,14 +40,14 @@ impl Deadline {
     }
 }
 
-/// A request and its trailer, apart.
+/// A request, separated from its trailer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::server) struct Timed {
     pub(in crate::server) handler: HandlerId,
-    /// Bytes of the payload.
+    /// Length of the payload in bytes.
     pub(in crate::server) length: usize,
     pub(in crate::server) deadline: Deadline,
-    /// The caller has given up already.
+    /// Whether the caller has given up already.
     pub(in crate::server) is_over: bool,
 }
 
@@ -59,7 +59,7 @@ pub(in crate::server) struct Deadlines {
 }
 
 impl Deadlines {
-    /// Of a client that has said this in the handshake.
+    /// For a client that sent these parameters in the handshake.
     pub(in crate::server) fn new(parameters: &Parameters) -> Self {
         let default = parameters.get(DEFAULT_PARAMETER);
         Self {
@@ -70,16 +70,16 @@ impl Deadlines {
         }
     }
 
-    /// Of requests without a trailer.
+    /// The deadline of requests without a trailer.
     #[inline]
     pub(in crate::server) fn default(&self) -> Deadline {
         self.default
     }
 
-    /// What is to be done for a request to this handler.
+    /// Separates a request to this handler from its trailer, and determines its deadline.
     ///
     /// # Errors
-    /// When it lacks the trailer that it must have.
+    /// If a trailer is required and missing.
     #[inline]
     pub(in crate::server) fn of(
         &mut self,
@@ -115,7 +115,7 @@ impl Deadlines {
     }
 }
 
-/// Which handler a request is for, trailer or not.
+/// The handler that a request is for, with or without a trailer.
 pub(in crate::server) fn handler_of(handler: HandlerId, request: &[u8]) -> HandlerId {
     match handler {
         TIMED => Timeout::read(request).map_or(TIMED, |timeout| timeout.handler),
@@ -123,22 +123,22 @@ pub(in crate::server) fn handler_of(handler: HandlerId, request: &[u8]) -> Handl
     }
 }
 
-/// What a caller is told whose time is up: its handler has `begun`, or will not be run.
+/// The error for a call whose deadline has passed; `begun` says whether its handler was started.
 pub(in crate::server) fn expired(begun: bool) -> WireFailure {
     WireFailure::new(FailureReason::Expired, begun.into(), "")
 }
 
-/// The least difference between this server's clock and a client's that was seen of its requests lately, modulo 2^32.
+/// The smallest difference between this server's clock and a client's that its recent requests have shown, modulo 2^32.
 #[derive(Debug, Default)]
 struct Quickest {
-    /// Of the time since `since`, and of the one before.
+    /// The smallest in the interval since `since`, and in the one before.
     latest: Option<u32>,
     former: Option<u32>,
     since: Option<Instant>,
 }
 
 impl Quickest {
-    /// How long a request took beyond the quickest of late that was sent at `sent_us` by the client's clock.
+    /// How much longer a request took than the quickest recent one; it was sent at `sent_us` by the client's clock.
     fn took(&mut self, sent_us: u32, now: Instant) -> Duration {
         let since = *self.since.get_or_insert(now);
         let age = now.saturating_duration_since(since);
@@ -193,7 +193,7 @@ mod tests {
             panic!("it was said");
         };
         assert!(at >= now + 20 * MS);
-        // Sent before the first one, and here after it.
+        // Sent before the first one, and received after it.
         let late = client.of(TIMED, &request(20 * MS, now - 30 * MS)).unwrap();
         assert!(late.is_over);
         let late = client.of(TIMED, &request(20 * MS, now - 5 * MS)).unwrap();
@@ -207,8 +207,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the two clocks show: none is thought to have taken longer than it did, and a standing clock is
-        /// forgiven.
+        /// For all readings of the two clocks: no request is assumed to have taken longer than it did, and the estimate
+        /// recovers from a clock that stands still.
         #[test]
         fn no_request_is_thought_older_than_it_is(
             offset: u32, steps in prop::collection::vec((0u64..3_000_000, 0u64..200_000), 1..60)

@@ -1,5 +1,6 @@
-//! Where handlers run that do not run on the polling thread: the worker pool, the user's executor, or wherever a
-//! handler takes its owned request and responder. What they hold is bounded here, whichever it is.
+//! Starts handlers that do not run on the polling thread: on the worker pool, on the user's executor, or wherever a
+//! deferred handler takes its request and responder. The memory that their requests hold is bounded here for all of
+//! them.
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,20 +16,20 @@ use super::workers::{Job, WorkerQueue};
 use crate::channel::buffers::Bytes;
 use crate::HandlerId;
 
-/// Bytes of requests that wait for a worker or are held by handlers that answer later.
+/// Maximum size in bytes of requests that wait for a worker or are held by handlers that answer later.
 const HELD_BYTES: usize = 256 << 20;
 
-/// A call that has been answered elsewhere.
+/// A call that has been answered outside of the polling thread.
 pub(super) struct Finished {
     pub(super) connection: u64,
     pub(super) call: u64,
     pub(super) outcome: Outcome,
 }
 
-/// Brings what is finished to the poller of this number.
+/// Delivers finished calls to the poller with this number.
 pub(super) type Deliver = dyn Fn(usize, Finished) + Send + Sync;
 
-/// The bytes of a request, counted for as long as it is held.
+/// The bytes of a request, counted as long as the request is held.
 #[derive(Debug)]
 pub(super) struct Held {
     bytes: usize,
@@ -36,7 +37,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// `None`: too many are held. A request that is alone is taken however long it is.
+    /// `None` if too many bytes are held. A request that is the only one is taken whatever its length.
     fn take(of: &Arc<AtomicUsize>, bytes: usize) -> Option<Self> {
         let before = of.fetch_add(bytes, Ordering::Relaxed);
         let held = Self {
@@ -53,7 +54,7 @@ impl Drop for Held {
     }
 }
 
-/// A request for a handler elsewhere.
+/// A request for a handler outside of the polling thread.
 pub(super) struct Apart {
     pub(super) poller: usize,
     pub(super) connection: u64,
@@ -93,7 +94,8 @@ impl Dispatch {
         self.workers.is_some()
     }
 
-    /// Has a handler run. `false`: there is no room for the call, or nobody to run it; it was not begun.
+    /// Starts a handler. Returns `false` if there is no room for the call, or nothing to run it; it was not started
+    /// then.
     pub(super) fn start(&self, apart: Apart, execution: &Execution) -> bool {
         let Some(held) = Held::take(&self.held, apart.payload.bytes().len()) else {
             return false;
@@ -129,7 +131,7 @@ impl Dispatch {
                 refused.map(|job| job.responder.discard()).is_none()
             }
             Execution::Deferred(function) => {
-                // Of a handler that panics the responder tells, when it is dropped.
+                // If the handler panics, the responder answers when it is dropped.
                 let _ = catch_unwind(AssertUnwindSafe(|| function(request, responder)));
                 true
             }
@@ -148,7 +150,7 @@ impl Dispatch {
     fn spawn(&self, answering: Answering) -> bool {
         match (&self.executor, &self.workers) {
             (Some(Executor(spawn)), _) => {
-                // The thread serves others, too. The task answers its call when it is dropped with the panic.
+                // The thread also serves other clients. The task answers its call when the panic drops it.
                 let spawned = catch_unwind(AssertUnwindSafe(|| spawn(Box::pin(answering))));
                 if spawned.is_err() {
                     tracing::error!(
@@ -190,7 +192,7 @@ mod tests {
             connection: 1,
             call,
             handler: 1,
-            // Zeros that nobody touches cost no memory.
+            // Zeroed pages that are never touched cost no memory.
             payload: Box::new(vec![0; bytes].into_boxed_slice()),
             exporter: Box::new(NoMemory),
             limits: Limits {
@@ -201,7 +203,7 @@ mod tests {
         }
     }
 
-    /// How calls ended: their number, and the words of a failure.
+    /// How calls ended: their number, and the message of a failure.
     type Ends = mpsc::Receiver<(u64, Option<String>)>;
 
     fn dispatch(workers: usize) -> (Dispatch, Ends, Vec<Running>) {
@@ -261,7 +263,7 @@ mod tests {
         }
         let function = Execution::Worker(Arc::new(|_, _| panic!("nobody runs it")));
         assert!(dispatch.start(apart(1, 3), &function));
-        // Of this the deliverer of a server that ends tells nobody.
+        // When a server ends, this outcome is delivered to no caller.
         let (call, words) = ends.recv().unwrap();
         assert!(call == 1 && words.unwrap().contains("without an answer"));
     }
@@ -324,7 +326,7 @@ mod tests {
         assert_eq!(ended, (0..64).collect::<Vec<_>>());
         assert!(dispatch.start(apart(64, 101), &function));
         assert_eq!(ends.recv().unwrap(), (64, Some(String::new())), "a panic");
-        // Nobody waits any more: what never ends is dropped.
+        // The answer is no longer wanted: a future that never ends is dropped.
         let never = Execution::Async(Arc::new(|_| Box::pin(std::future::pending())));
         let mut away = super::super::away::Away::default();
         let fate = away.begin(65, None).unwrap();

@@ -1,4 +1,4 @@
-//! A poller that can do nothing sleeps, whatever its clients leave undone.
+//! A poller that has nothing it can do sleeps, even if its clients leave answers unread.
 
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::{Client, Preset, Server};
 
 const BLOCK: u16 = 1;
 
-/// How often a thread has slept.
+/// Number of times that a thread has slept.
 fn sleeps(thread: i32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/self/task/{thread}/status")).unwrap();
     let mut lines = status.lines();

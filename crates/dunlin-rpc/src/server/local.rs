@@ -1,4 +1,4 @@
-//! Where a server opens connections for clients, however they found it; and the server that has nothing but that.
+//! The acceptor, which opens a server's connections for clients from any source, and the server without a port.
 
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -20,8 +20,8 @@ use crate::error::ConnectError;
 use crate::identity::{Identity, SERVER_PARAMETER};
 use crate::preset::Preset;
 
-/// Where clients are taken in: by the accepting thread for those who come over TCP, and directly for those of this
-/// process that have a device in common with the server ([`crate::ClientBuilder::connect_on`]). Clones are the same.
+/// Accepts clients: called by the accepting thread for clients that come over TCP, and directly by clients of this
+/// process that share a device with the server ([`crate::ClientBuilder::connect_on`]). Clones are the same acceptor.
 #[derive(Clone)]
 pub struct LocalAcceptor {
     identity: Identity,
@@ -55,15 +55,15 @@ impl LocalAcceptor {
         }
     }
 
-    /// Tells the clients that the server calls that it does so no more: their calls that wait for that would be waited
-    /// for otherwise.
+    /// Tells the clients that the server calls that it no longer does. Otherwise a shutdown would wait for their calls
+    /// that wait for this.
     pub(super) fn call_no_more(&self) {
         if let Some(callable) = &self.callable {
             callable.close();
         }
     }
 
-    /// Whether this process made it, not its parent.
+    /// Whether it was made by this process, not by its parent before a fork.
     pub(super) fn is_here(&self) -> bool {
         self.services.is_here()
     }
@@ -72,12 +72,12 @@ impl LocalAcceptor {
         self.services.iter()
     }
 
-    /// To look at the services without keeping them.
+    /// A weak reference to the services, for observing them.
     pub(super) fn downgrade(&self) -> Weak<Owned<Vec<NamedService>>> {
         Arc::downgrade(&self.services)
     }
 
-    /// Ends all threads without waiting for answers. Those that are stuck in a handler are left behind.
+    /// Ends all threads without waiting for answers. Threads that are stuck in a handler are abandoned.
     pub(super) fn end(&self) {
         self.call_no_more();
         for (_, service) in self.services() {
@@ -89,21 +89,21 @@ impl LocalAcceptor {
         }
     }
 
-    /// The device for clients of one that was given a device: that one, or Flor over it.
+    /// The name of the device for clients of a server that was given a device: that device, or Flor over it.
     pub(crate) fn device(&self, flor: bool) -> &str {
         let names = || self.services().map(|(name, _)| name.as_str());
         let alike = names().find(|name| devices::is_flor(name) == flor);
         alike.or_else(|| names().next()).unwrap_or("")
     }
 
-    /// Connections now.
+    /// Number of connections at present.
     pub(super) fn connections(&self) -> usize {
         self.services()
             .map(|(_, service)| service.connections())
             .sum()
     }
 
-    /// What was counted so far.
+    /// What the server has counted so far.
     pub(super) fn statistics(&self) -> ServerStatistics {
         let mut sum = ServerStatistics::default();
         for (_, service) in self.services() {
@@ -112,7 +112,7 @@ impl LocalAcceptor {
         sum
     }
 
-    /// The clients that the queue-pair scheduler knows: those whose preset counts credits.
+    /// The clients known to the queue-pair scheduler: those whose preset uses credits.
     pub(super) fn senders(&self) -> Vec<SenderReport> {
         if !self.is_here() {
             return Vec::new();
@@ -122,7 +122,7 @@ impl LocalAcceptor {
             .collect()
     }
 
-    /// Opens a connection for a client that has proved itself.
+    /// Opens a connection for a client that has passed authentication.
     pub(crate) fn open(&self, request: &OpenRequest, peer: Peer) -> Result<OpenReply, Refusal> {
         let Ok(preset) = request.preset.parse::<Preset>() else {
             let known = Preset::ALL
@@ -180,13 +180,13 @@ impl Opener for LocalAcceptor {
 }
 
 impl ClientBuilder {
-    /// Connects over a device that the caller has opened, to a server of this process: what a handshake would bring
-    /// across is handed over at the server's acceptor. This is how clients run on simulated hosts. There, each
-    /// simulated thread has a [`crate::Pipeline`] of its own, made before; the lanes of threads and futures are those
-    /// of the real thread that drives the cluster.
+    /// Connects over a device that the caller has opened to a server of this process: instead of a handshake, the
+    /// server's acceptor is called directly. This is how clients run on simulated hosts. There, each simulated thread
+    /// needs a [`crate::Pipeline`] of its own, made beforehand; the lanes of threads and futures belong to the real
+    /// thread that drives the cluster.
     ///
     /// # Errors
-    /// When a setting is out of range, the server refuses, or the device fails.
+    /// If a setting is out of range, the server refuses, or the device fails.
     pub fn connect_on<D: Device>(
         self,
         device: D,
@@ -209,22 +209,22 @@ impl LocalServer {
         Self { acceptor }
     }
 
-    /// Where its clients come.
+    /// The acceptor for its clients.
     pub fn acceptor(&self) -> LocalAcceptor {
         self.acceptor.clone()
     }
 
-    /// Connections now.
+    /// Number of connections at present.
     pub fn connections(&self) -> usize {
         self.acceptor.connections()
     }
 
-    /// What was counted so far.
+    /// What the server has counted so far.
     pub fn statistics(&self) -> ServerStatistics {
         self.acceptor.statistics()
     }
 
-    /// The clients that the queue-pair scheduler knows: those whose preset counts credits.
+    /// The clients known to the queue-pair scheduler: those whose preset uses credits.
     pub fn senders(&self) -> Vec<SenderReport> {
         self.acceptor.senders()
     }

@@ -1,4 +1,4 @@
-//! What reaches a polling thread from other threads: new clients, what workers have done, and that the server ends.
+//! Messages to a polling thread from other threads: new clients, finished calls of workers, and the end of the server.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,23 +8,23 @@ use dunlin_verbs::{Aborter, CompletionChannel};
 
 use super::dispatch::Finished;
 
-/// What comes.
+/// A message to a polling thread.
 pub(super) enum Mail<N> {
     /// A client was accepted.
     Adopt(Box<N>),
     Finished(Finished),
 }
 
-/// The outside of a polling thread. `N` is a client that was accepted; `W` is what the thread sleeps on.
+/// The part of a polling thread that other threads use. `N` is an accepted client; `W` is what the thread sleeps on.
 pub(super) struct Mailbox<N, W> {
     mail: Mutex<Vec<Mail<N>>>,
     has_mail: AtomicBool,
-    /// Clients that it has or will have.
+    /// Number of clients that it has or will have.
     pub(super) connections: AtomicUsize,
     /// Set when the server drains, and when it must end at once.
     draining: AtomicBool,
     ending: AtomicBool,
-    /// What ends the queue pairs that the thread has, should it never come back from a handler: by connection.
+    /// What ends the thread's queue pairs, by connection, if the thread never returns from a handler.
     aborters: Mutex<HashMap<u64, Aborter>>,
     wake: W,
 }
@@ -46,8 +46,9 @@ impl<N, W: CompletionChannel> Mailbox<N, W> {
         self.mail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A thread that is told to end takes no more: what comes is dropped, and a client's queue pair with it. The caller
-    /// of a request whose end comes then hears that its connection is lost, not that nobody will answer.
+    /// Sends a message. A thread that was told to end takes no more: the message is dropped, and with it an accepted
+    /// client's queue pair. The caller of a call that finishes then gets the error that its connection is lost, not
+    /// that it was left unanswered.
     pub(super) fn send(&self, mail: Mail<N>) {
         let mut held = self.mail();
         if self.is_ending() {
@@ -60,26 +61,26 @@ impl<N, W: CompletionChannel> Mailbox<N, W> {
         self.wake.wake();
     }
 
-    /// Whether there is any.
+    /// Whether there are messages.
     #[inline]
     pub(super) fn has_mail(&self) -> bool {
         self.has_mail.load(Ordering::Acquire)
     }
 
-    /// All of it.
+    /// Takes all messages.
     #[cold]
     pub(super) fn take(&self) -> Vec<Mail<N>> {
         self.has_mail.store(false, Ordering::Relaxed);
         std::mem::take(&mut *self.mail())
     }
 
-    /// Whether there are clients, or some are under way.
+    /// Whether there are clients, adopted or on their way.
     #[inline]
     pub(super) fn has_clients(&self) -> bool {
         self.connections.load(Ordering::Relaxed) > 0
     }
 
-    /// The thread has, or will have, a queue pair that this ends.
+    /// Registers what ends a queue pair that the thread has or will have.
     pub(super) fn owns(&self, connection: u64, aborter: Option<Aborter>) {
         let mut aborters = self.aborters.lock().unwrap_or_else(PoisonError::into_inner);
         match aborter {
@@ -88,17 +89,17 @@ impl<N, W: CompletionChannel> Mailbox<N, W> {
         };
     }
 
-    /// A client is gone, and nothing of it is left.
+    /// Called when a client is gone and all of its resources are released.
     pub(super) fn left(&self, connection: u64) {
         self.owns(connection, None);
         self.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The thread is stuck in a handler: ends its queue pairs under it, so that its clients hear of it. All that it has
-    /// stays as it is until it comes back.
+    /// Called when the thread is stuck in a handler: ends its queue pairs, so that its clients notice. Everything else
+    /// that the thread holds stays until it returns.
     #[cold]
     pub(super) fn abandon(&self) {
-        // Clients that it has not even looked at: their queue pairs end with them.
+        // Clients that it has not adopted yet: their queue pairs end with them.
         drop(self.take());
         let mut held = self.aborters.lock().unwrap_or_else(PoisonError::into_inner);
         let aborters = std::mem::take(&mut *held);
@@ -113,7 +114,7 @@ impl<N, W: CompletionChannel> Mailbox<N, W> {
         &self.wake
     }
 
-    /// No more calls are to be taken.
+    /// Tells the thread to take no more calls.
     pub(super) fn drain(&self) {
         self.draining.store(true, Ordering::Release);
         self.wake.wake();
@@ -124,8 +125,8 @@ impl<N, W: CompletionChannel> Mailbox<N, W> {
         self.draining.load(Ordering::Acquire)
     }
 
-    /// The thread is to end at once. What it has not taken by then it will not: clients that were accepted meanwhile
-    /// would keep their queue pairs for as long as anybody could have them accepted.
+    /// Tells the thread to end at once. Messages that it has not taken by then are dropped: otherwise clients accepted
+    /// meanwhile would keep their queue pairs as long as the acceptor exists.
     pub(super) fn end(&self) {
         let mut held = self.mail();
         self.ending.store(true, Ordering::Release);

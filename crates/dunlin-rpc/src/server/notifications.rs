@@ -1,9 +1,9 @@
-//! Events of a region: its writers say that they have written.
+//! Notifications of a region: clients that have written it notify the server.
 //!
-//! A writer waits until its WRITE is done and then sends a call to the handler [`NOTIFY`], which has the bytes behind
-//! it on every device and preset. An immediate of the WRITE itself would save that message, but it has 32 bits for
-//! all, and takes a RECEIVE at the owner: the few that a connection keeps posted are for wake-ups, and a WRITE that
-//! found none would end it. The answer to the call is what bounds the events that an owner has not taken.
+//! A writer waits until its WRITE is complete and then calls the handler [`NOTIFY`], which finds the bytes written on
+//! every device and preset. WRITE with immediate would save that message, but it has only 32 bits for everything, and
+//! consumes a RECEIVE at the owner: the few that a connection keeps posted are for wake-ups, and a WRITE that found
+//! none would end the connection. The answer to the call is what bounds the notifications that an owner has not taken.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,25 +21,25 @@ use super::region::Region;
 use crate::call::notify::Notice;
 use crate::error::{FailureReason, WireFailure};
 
-/// How long who waits sleeps at a time: the harm of a wake-up that is lost.
+/// The longest that a waiting thread sleeps at a time, which bounds the cost of a lost wake-up.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Somebody has written into a region, and said so.
+/// A notification that a client has written into a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Notification {
-    /// First byte of what was written.
+    /// Offset of the first byte written.
     pub offset: u64,
-    /// Bytes.
+    /// Number of bytes written.
     pub length: u64,
-    /// What the writer says beside it.
+    /// A value chosen by the writer.
     pub value: u32,
-    /// Who it is, as far as its handshake has shown it.
+    /// The writer's identity, as far as its handshake established it.
     pub peer: Arc<Peer>,
 }
 
-/// The events of a region ([`Region::notified`]), in the order in which they came. Clones have the same events, each of
-/// which one of them gets.
+/// The notifications of a region ([`Region::notified`]), in the order in which they arrived. Clones share one queue;
+/// each notification is taken once.
 #[derive(Clone)]
 pub struct Notifications(Arc<Queue>);
 
@@ -80,12 +80,12 @@ impl Notifications {
         self.0.most
     }
 
-    /// The next event, if there is one.
+    /// Takes the next notification, if there is one.
     pub fn poll(&self) -> Option<Notification> {
         self.lock().events.pop_front()
     }
 
-    /// The next event, waited for at most so long.
+    /// Takes the next notification, waiting for it at most `timeout`.
     pub fn wait(&self, timeout: Duration) -> Option<Notification> {
         let until = thread::now().checked_add(timeout);
         let waiter = Waiter::new(self);
@@ -101,17 +101,17 @@ impl Notifications {
         }
     }
 
-    /// The next event, as a future for any executor. Dropping it loses nothing.
+    /// Takes the next notification, as a future for any executor. Dropping the future loses nothing.
     pub fn next(&self) -> NextNotification {
         NextNotification(Waiter::new(self))
     }
 
-    /// Notifications that were refused so far, because there was no room: their writers were told.
+    /// Number of notifications refused so far for lack of room; their writers got an error.
     pub fn refused(&self) -> u64 {
         self.lock().refused
     }
 
-    /// Keeps an event. `false`: there is no room.
+    /// Adds a notification. Returns `false` if there is no room.
     fn put(&self, event: Notification) -> bool {
         let mut state = self.lock();
         if state.events.len() >= self.0.most {
@@ -126,7 +126,7 @@ impl Notifications {
     }
 }
 
-/// Somebody who waits, while it does.
+/// A waiting task's entry in the queue, removed when it is dropped.
 #[derive(Debug)]
 struct Waiter {
     queue: Notifications,
@@ -143,7 +143,7 @@ impl Waiter {
         Self { queue, number }
     }
 
-    /// The next event; `waker` is used when there may be one.
+    /// Takes the next notification; otherwise `waker` is woken when there may be one.
     fn take(&self, waker: &Waker) -> Option<Notification> {
         let mut state = self.queue.lock();
         let event = state.events.pop_front();
@@ -172,7 +172,7 @@ impl Drop for Waiter {
     }
 }
 
-/// The next event of a region. Made by [`Notifications::next`].
+/// Future of the next notification of a region. Made by [`Notifications::next`].
 #[must_use = "no event is taken until it is polled"]
 #[derive(Debug)]
 pub struct NextNotification(Waiter);
@@ -188,7 +188,7 @@ impl Future for NextNotification {
     }
 }
 
-/// The handler of [`crate::call::notify::NOTIFY`], for these regions.
+/// The built-in handler of [`crate::call::notify::NOTIFY`], for these regions.
 pub(super) fn handler(regions: Vec<Region>) -> Execution {
     Execution::Inline(Arc::new(move |request, _| take(&regions, request)))
 }

@@ -1,4 +1,4 @@
-//! A service that is started for its first client: of a device that few clients ask for.
+//! A service that is started for its first client, for devices that few clients use.
 
 use std::sync::{Mutex, OnceLock};
 use std::time::Instant;
@@ -13,13 +13,13 @@ use crate::channel::Parameters;
 use crate::error::ServeError;
 use crate::preset::ChannelKind;
 
-/// Starts it.
+/// Starts the service.
 type Start = Box<dyn FnOnce() -> Result<Box<dyn Service>, ServeError> + Send>;
 
 /// See the module.
 pub(super) struct OnDemand {
     started: OnceLock<Box<dyn Service>>,
-    /// None: it was started, or could not be, or is not to be any more.
+    /// `None` if it was started, could not be started, or must no longer be.
     start: Mutex<Option<Start>>,
 }
 
@@ -55,7 +55,7 @@ impl OnDemand {
         })
     }
 
-    /// Nothing is started from now on.
+    /// Prevents any start from now on.
     fn close(&self) {
         drop(dunlin_verbs::thread::lock(&self.start).take());
     }

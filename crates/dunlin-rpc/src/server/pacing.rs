@@ -1,5 +1,5 @@
-//! Servers that change turns together (ScaleRPC §4.2): the handler by which one tells the time, and the thread by which
-//! another asks for it.
+//! Servers that change turns in step (ScaleRPC §4.2): the handler with which the time server answers, and the thread
+//! with which another server follows it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,18 +16,18 @@ use crate::error::{CallError, ConnectError, ServeError};
 use crate::preset::Preset;
 use crate::HandlerId;
 
-/// The handler that tells the time; servers cannot give this id to a handler of their own.
+/// Id of the built-in handler that answers with the time. Servers cannot register a handler of their own under it.
 pub(super) const TIME: HandlerId = HandlerId::MAX - 2;
 
-/// How often a follower asks (§4.2: once in every 100 ms).
+/// Interval at which a follower asks (§4.2: once in every 100 ms).
 const EVERY: Duration = Duration::from_millis(100);
-/// Questions each time, of which the one that was under way for the shortest time counts: the others waited somewhere
-/// on one of their ways.
+/// Number of requests each time, of which the one with the shortest round trip counts: the others were delayed in one
+/// of the directions.
 const QUESTIONS: usize = 4;
-/// How long a follower waits for an answer, and for a connection.
+/// Time limit of a follower for an answer, and for a connection.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Answers with what the pace says.
+/// The handler, which answers with the state of the pace.
 pub(super) fn handler(pace: Pace) -> Execution {
     Execution::Inline(Arc::new(move |_, reply| {
         let came = thread::now();
@@ -36,13 +36,13 @@ pub(super) fn handler(pace: Pace) -> Execution {
 }
 
 impl Pace {
-    /// Sets this pace by that of the server that `client` is connected to, which has one too: asks it four times and
-    /// goes by the answer that was under way for the shortest time, which is returned. [`crate::ServerBuilder::follow`]
-    /// does it ten times a second, as in the paper; between those, clocks drift.
+    /// Synchronises this pace with that of the server that `client` is connected to: asks four times, uses the answer
+    /// with the shortest round trip, and returns that time. [`crate::ServerBuilder::follow`] does this ten times a
+    /// second, as in the paper; in between, clocks drift.
     ///
     /// # Errors
-    /// When no answer comes; [`CallError::UnknownHandler`] when the server has no pace, [`CallError::Unreadable`] when
-    /// it is another rotation, or when the client is one of `scalerpc`, whose questions wait for their slot and whose
+    /// If no answer comes; [`CallError::UnknownHandler`] if the server has no pace, [`CallError::Unreadable`] if its
+    /// rotation is different, or if the client uses the preset `scalerpc`, whose requests wait for their slot while
     /// answers do not.
     pub fn synchronize(&self, client: &Client) -> Result<Duration, CallError> {
         if client.info().preset == Preset::ScaleRpc {
@@ -77,7 +77,7 @@ pub(super) struct Follower {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Whether it is to end, and the connection that it may be waiting at.
+/// Whether the thread must end, and the connection on which it may be waiting.
 #[derive(Default)]
 struct Stopped {
     is: AtomicBool,
@@ -91,10 +91,10 @@ impl Stopped {
 }
 
 impl Follower {
-    /// Starts it.
+    /// Starts the thread.
     ///
     /// # Errors
-    /// When there is no thread for it.
+    /// If the thread cannot be started.
     pub(super) fn start(
         pace: Pace,
         server: Address,
@@ -111,7 +111,7 @@ impl Follower {
         })
     }
 
-    /// Tells the thread to end, and takes it out of a call; it may still be connecting, for a second.
+    /// Tells the thread to end, and aborts its call; it may go on connecting for up to a second.
     pub(super) fn stop(&self) {
         self.stopped.is.store(true, Ordering::Release);
         if let Some(client) = self.stopped.client().take() {
@@ -132,7 +132,7 @@ impl Drop for Follower {
     }
 }
 
-/// Asks until the server ends. Without a time server the turns go on by what is known.
+/// Asks until the server ends. While the time server cannot be reached, turns follow the last estimate.
 fn follow(pace: &Pace, server: &Address, secret: Option<&Secret>, stopped: &Stopped) {
     let mut told = false;
     while !stopped.is.load(Ordering::Acquire) {

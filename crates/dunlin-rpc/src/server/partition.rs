@@ -1,14 +1,14 @@
-//! A poller's connections in two parts: those of which requests are expected, which each pass looks at, and quiet
-//! ones, which it looks at by turns.
+//! A poller's connections in two parts: those from which requests are expected, all of which each pass polls, and quiet
+//! ones, which are polled in turn.
 
 use std::ops::{Index, IndexMut};
 
-/// Items of which the first are expected to bring something.
+/// Items, of which the first part is expected to have work.
 pub(super) struct Partition<T> {
-    /// The expected ones, then the others.
+    /// The expected items, then the quiet ones.
     items: Vec<T>,
     expected: usize,
-    /// Whose turn it was last, of the quiet ones.
+    /// The quiet item whose turn was last.
     turn: usize,
 }
 
@@ -26,7 +26,7 @@ impl<T> Partition<T> {
         self.items.len()
     }
 
-    /// How many are expected to bring something: the first ones.
+    /// Number of items expected to have work, which are the first ones.
     #[inline]
     pub(super) fn expected(&self) -> usize {
         self.expected
@@ -40,13 +40,14 @@ impl<T> Partition<T> {
         self.items.iter_mut()
     }
 
-    /// One more, which is expected to bring something.
+    /// Adds an item, which is expected to have work.
     pub(super) fn push(&mut self, item: T) {
         self.items.push(item);
         self.expect(self.items.len() - 1);
     }
 
-    /// Takes one away. The last of its part comes to its place; if it was that one itself, the last of all does.
+    /// Removes an item. The last of its part takes its place; if it was itself the last of its part, the last of all
+    /// does.
     pub(super) fn remove(&mut self, index: usize) -> T {
         let index = if index < self.expected {
             self.dismiss(index)
@@ -56,14 +57,14 @@ impl<T> Partition<T> {
         self.items.swap_remove(index)
     }
 
-    /// A quiet one is expected to bring something from now on. It changes places with the first of the quiet ones.
+    /// Marks a quiet item as expected to have work. It changes places with the first of the quiet items.
     pub(super) fn expect(&mut self, index: usize) {
         debug_assert!(index >= self.expected);
         self.items.swap(self.expected, index);
         self.expected += 1;
     }
 
-    /// One that was expected to bring something is not any more; says where it is now.
+    /// Marks an expected item as quiet, and returns its new index.
     fn dismiss(&mut self, index: usize) -> usize {
         debug_assert!(index < self.expected);
         self.expected -= 1;
@@ -71,10 +72,10 @@ impl<T> Partition<T> {
         self.expected
     }
 
-    /// Asks each once whether it is quiet.
+    /// Sorts the items into the two parts, asking each once whether it is quiet.
     pub(super) fn sort(&mut self, mut is_quiet: impl FnMut(&mut T) -> bool) {
-        // Downwards through the expected ones, then upwards through those that were quiet before: whichever an exchange
-        // brings to a place that was visited has been asked already.
+        // Downwards through the expected items, then upwards through those that were quiet before: an item that an
+        // exchange moves to a visited index has been asked already.
         let first_quiet = self.expected;
         for index in (0..first_quiet).rev() {
             if is_quiet(&mut self.items[index]) {
@@ -88,7 +89,7 @@ impl<T> Partition<T> {
         }
     }
 
-    /// The quiet one whose turn it is.
+    /// The quiet item whose turn it is.
     #[inline]
     pub(super) fn next_quiet(&mut self) -> Option<usize> {
         if self.expected == self.items.len() {
@@ -123,13 +124,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What may happen to a partition of numbers.
+    /// An operation on a partition of numbers.
     #[derive(Clone, Debug)]
     enum Step {
         Push,
         Remove(usize),
         Expect(usize),
-        /// Each number is quiet whose bit is set.
+        /// Each number whose bit is set is quiet.
         Sort(u64),
     }
 
@@ -147,7 +148,7 @@ mod tests {
         #[test]
         fn each_is_in_one_part_and_is_asked_and_has_its_turn_once(steps in steps()) {
             let mut partition = Partition::new();
-            // Every number that is in it, and whether it is quiet.
+            // Every number in the partition, and whether it is quiet.
             let mut model: Vec<(u32, bool)> = Vec::new();
             let mut pushed = 0;
             for step in steps {

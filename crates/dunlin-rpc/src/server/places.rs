@@ -1,6 +1,6 @@
-//! The numbers of a poller's clients: how many there may be, and which are free.
+//! The numbers of a poller's clients: their limit, and which of them are free.
 
-/// The numbers.
+/// The client numbers of a poller.
 #[derive(Debug)]
 pub(in crate::server) struct Places {
     taken: Vec<bool>,
@@ -17,17 +17,17 @@ impl Places {
         }
     }
 
-    /// Most clients at once.
+    /// Maximum number of clients.
     pub(in crate::server) fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Clients now.
+    /// Number of clients at present.
     pub(in crate::server) fn clients(&self) -> usize {
         self.clients
     }
 
-    /// The lowest free number, and whether nobody had it before.
+    /// Takes the lowest free number, and says whether it was never used before.
     pub(in crate::server) fn take(&mut self) -> Option<(u32, bool)> {
         if let Some(number) = self.taken.iter().position(|taken| !taken) {
             self.taken[number] = true;
@@ -41,13 +41,13 @@ impl Places {
         })
     }
 
-    /// A client has left.
+    /// Frees the number of a client that has left.
     pub(in crate::server) fn give_back(&mut self, number: u32) {
         self.taken[number as usize] = false;
         self.clients -= 1;
     }
 
-    /// The number was new, and there is no client for it after all.
+    /// Undoes the taking of a number that was never used before, if the client could not be made.
     pub(in crate::server) fn undo(&mut self) {
         self.taken.pop();
         self.clients -= 1;

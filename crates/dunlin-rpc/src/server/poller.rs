@@ -1,4 +1,4 @@
-//! A poller: the thread that serves some of the connections of one device, all of one kind of channel.
+//! A poller: serves, on a polling thread, some of the connections of one device, all of one kind of channel.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,24 +13,24 @@ use super::rounds::{Rounds, LONGEST};
 use crate::channel::carrier::PROBE_INTERVAL;
 use crate::channel::{Channel, ChannelError};
 
-/// Passes after which a lane that brought nothing meanwhile is quiet.
+/// Number of passes without a request after which a lane counts as quiet.
 const PASSES_PER_SORT: u32 = 256;
 
 /// Longest sleep of a poller that drains.
 const DRAINING_SLEEP: Duration = Duration::from_millis(1);
 
-/// The outside of a poller.
+/// The part of a poller that other threads use.
 pub(super) type PollerHandle<C> =
     Mailbox<Connection<C>, <<C as Channel>::Device as Device>::CompletionChannel>;
 
-/// The inside.
+/// The part of a poller that its thread owns.
 pub(super) struct Poller<C: Channel> {
     handle: Arc<PollerHandle<C>>,
     context: Context,
-    /// A pass looks at all that are expected to send requests, and at one of the others.
+    /// A pass polls all that are expected to send requests, and one of the others.
     connections: Partition<Connection<C>>,
     passes: u32,
-    /// When clients are probed again; by the clock of the thread that polls.
+    /// When clients are probed again, by the clock of the polling thread.
     next_probe: Option<Instant>,
 }
 
@@ -58,7 +58,7 @@ impl<C: Channel> Poller<C> {
                     outcome,
                 }) => {
                     let found = self.connections.iter().position(|c| c.id == connection);
-                    // A client that left does not need its answer.
+                    // A client that has left needs no answer.
                     let Some(index) = found else { continue };
                     if let Err(error) = self.connections[index].finished(call, outcome) {
                         self.end(index, &error);
@@ -78,12 +78,12 @@ impl<C: Channel> Poller<C> {
         connection.close();
         self.context.ended(connection.id, error);
         let id = connection.id;
-        // Whoever sees one connection less sees nothing of it left.
+        // Everything of the connection is released before the count is decremented.
         drop(connection);
         self.handle.left(id);
     }
 
-    /// Looks at a connection; says how much it brought, or nothing if it has ended.
+    /// Polls a connection. Returns the amount of work done, or `None` if it has ended.
     #[inline]
     fn look(&mut self, index: usize) -> Option<usize> {
         match self.connections[index].poll(&self.context) {
@@ -95,7 +95,7 @@ impl<C: Channel> Poller<C> {
         }
     }
 
-    /// Looks at one that is quiet: not any more, if it brought something.
+    /// Polls a quiet connection, which is no longer quiet if it had work.
     fn look_at_quiet(&mut self, index: usize) -> Option<usize> {
         let taken = self.look(index)?;
         if taken > 0 {
@@ -104,7 +104,7 @@ impl<C: Channel> Poller<C> {
         Some(taken)
     }
 
-    /// Goes on draining; says whether that is done.
+    /// Continues draining, and returns whether that is done.
     #[cold]
     fn is_drained(&mut self) -> bool {
         self.each(Connection::drain);
@@ -123,9 +123,9 @@ impl<C: Channel> Poller<C> {
 }
 
 impl<C: Channel> Rounds for Poller<C> {
-    /// Serves each connection of which requests are expected once, and one of the others. A lane that FLOCK's scheduler
-    /// has deactivated brings nothing as a rule, nor does any while threads are asked for datagrams, and a server may
-    /// have many more of them than of those that do.
+    /// Serves each connection from which requests are expected once, and one of the others. A lane that FLOCK's
+    /// scheduler has deactivated usually brings no requests, nor does any lane while threads are asked to use
+    /// datagrams, and a server may have many more such lanes than active ones.
     #[inline]
     fn pass(&mut self) -> usize {
         let mut work = 0;
@@ -134,7 +134,7 @@ impl<C: Channel> Rounds for Poller<C> {
         }
         self.passes = self.passes.wrapping_add(1);
         if self.passes % PASSES_PER_SORT == 0 {
-            // Quiet is a lane that the server asks nothing of, and that brought nothing since the last time.
+            // A lane is quiet if the server wants nothing of it and it has brought nothing since the last time.
             self.connections.sort(Connection::is_quiet_now);
         }
         let mut index = 0;
@@ -165,7 +165,7 @@ impl<C: Channel> Rounds for Poller<C> {
     fn check(&mut self) {
         let now = thread::now();
         if now >= *self.next_probe.get_or_insert(now + PROBE_INTERVAL) {
-            // A queue pair that its owner has ended without a word shows it only to who posts.
+            // That the peer has ended its queue pair without notice shows only when something is posted.
             self.next_probe = Some(now + PROBE_INTERVAL);
             self.each(Connection::probe);
         }

@@ -1,5 +1,5 @@
-//! The polling threads of a device's service. Each looks at clients of all kinds of channel, so that none of them waits
-//! for another's time on the core; what serves a kind joins the threads when the first client of that kind comes.
+//! The polling threads of a device's service. Each polls clients of all kinds of channel, so that no kind waits for the
+//! core while another's thread has it; the poller of a kind joins the threads when the first client of that kind comes.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,10 +15,10 @@ use super::threads::{wait_for, Arrivals};
 use super::workers::{self, WorkerQueue};
 use crate::error::ServeError;
 
-/// What serves the clients of one kind on a thread, made there.
+/// Makes, on the thread, what serves the clients of one kind there.
 pub(super) type MakeRounds<R> = Box<dyn FnOnce() -> R + Send>;
 
-/// The threads.
+/// The polling threads.
 pub(super) struct PollingThreads<D: Device> {
     pub(super) device: D,
     pub(super) setup: Arc<ServiceSetup>,
@@ -28,7 +28,7 @@ pub(super) struct PollingThreads<D: Device> {
     arrivals: Arc<Arrivals>,
 }
 
-/// What other threads have of one.
+/// The part of a polling thread that other threads use.
 struct Thread<W> {
     /// What it sleeps on.
     wake: W,
@@ -36,17 +36,17 @@ struct Thread<W> {
     has_joining: AtomicBool,
 }
 
-/// What is to be served there, too.
+/// What is to be served on the thread in addition.
 #[derive(Default)]
 struct Joining {
     new: Vec<(MakeRounds<Box<dyn Rounds>>, Served)>,
-    /// It was started.
+    /// Whether the thread was started.
     has_begun: bool,
-    /// It has ended, or is to end: nothing joins it any more.
+    /// Whether it has ended or is to end: nothing joins it any more.
     is_over: bool,
 }
 
-/// Counts what serves a kind, as long as it lives, also if it panics.
+/// Counts one kind as being served as long as this lives; correct also after a panic.
 pub(super) struct Served(Arc<AtomicUsize>);
 
 impl Served {
@@ -63,10 +63,10 @@ impl Drop for Served {
 }
 
 impl<D: Device> PollingThreads<D> {
-    /// None of them runs yet.
+    /// Makes the threads' state; none of them is started yet.
     ///
     /// # Errors
-    /// When the device gives nothing to sleep on.
+    /// If the device provides no completion channel to sleep on.
     pub(super) fn new(device: D, setup: Arc<ServiceSetup>) -> Result<Self, VerbsError> {
         let new = |_| -> Result<_, VerbsError> {
             Ok(Arc::new(Thread {
@@ -85,20 +85,20 @@ impl<D: Device> PollingThreads<D> {
         })
     }
 
-    /// Clients of all kinds that are being accepted.
+    /// The clients of all kinds that are being accepted.
     pub(super) fn arrivals(&self) -> &Arc<Arrivals> {
         &self.arrivals
     }
 
-    /// What the thread of this number sleeps on.
+    /// What the thread with this number sleeps on.
     pub(super) fn wake(&self, index: usize) -> D::CompletionChannel {
         self.threads[index].wake.clone()
     }
 
-    /// Serves a kind of clients on the thread of this number, which is started for the first kind.
+    /// Serves a kind of clients on the thread with this number, which is started for the first kind.
     ///
     /// # Errors
-    /// When it cannot be started, or has ended.
+    /// If it cannot be started, or has ended.
     pub(super) fn serve<R: Rounds + 'static>(
         &self,
         index: usize,
@@ -155,24 +155,24 @@ impl<D: Device> PollingThreads<D> {
         self.device.spawn(name, core, Box::new(run))
     }
 
-    /// Workers beside the threads.
+    /// Starts the worker pool.
     ///
     /// # Errors
-    /// When they cannot be started.
+    /// If they cannot be started.
     pub(super) fn start_workers(&self) -> std::io::Result<(WorkerQueue, Vec<Running>)> {
         let spawn = |name, run| self.device.spawn(name, None, run);
         workers::start(self.setup.workers, spawn)
     }
 
-    /// Nothing joins the threads from now on: before what is there is told to end.
+    /// Lets nothing join the threads from now on; called before what they serve is told to end.
     pub(super) fn close(&self) {
         for thread in &self.threads {
             thread::lock(&thread.joining).is_over = true;
         }
     }
 
-    /// Waits for the threads, which were told to end, until `deadline`; then `abandon` is told the number of each that
-    /// is stuck in a handler.
+    /// Waits until `deadline` for the threads, which were told to end; then calls `abandon` with the number of each
+    /// that is stuck in a handler.
     pub(super) fn end(&self, deadline: Instant, abandon: impl Fn(usize)) {
         let running = std::mem::take(&mut *thread::lock(&self.running));
         for (index, thread) in running.into_iter().enumerate() {
@@ -184,14 +184,14 @@ impl<D: Device> PollingThreads<D> {
     }
 }
 
-/// All that a thread serves. The kind that came first, rings as a rule, is known to the compiler.
+/// All that a thread serves. The kind that came first, usually rings, is statically dispatched.
 struct All<R, W> {
     first: Option<(R, Served)>,
     others: Vec<(Box<dyn Rounds>, Served)>,
     thread: Arc<Thread<W>>,
 }
 
-/// Also after a panic nobody joins a thread that is no more.
+/// Even after a panic nothing joins a thread that has ended.
 impl<R, W> Drop for All<R, W> {
     fn drop(&mut self) {
         let mut joining = thread::lock(&self.thread.joining);
@@ -225,7 +225,7 @@ impl<R: Rounds, W> All<R, W> {
             || self.others.iter().any(|(rounds, _)| is_so(rounds.as_ref()))
     }
 
-    /// Ends what is over, each kind by itself; says whether that is all.
+    /// Ends the kinds that are over, and returns whether nothing is left.
     #[cold]
     fn end_what_is_over(&mut self) -> bool {
         if let Some((mut first, _served)) = self.first.take_if(|(first, _)| first.is_over()) {
@@ -258,7 +258,7 @@ impl<R: Rounds, W> Rounds for All<R, W> {
         for (rounds, _) in &mut self.others {
             work += rounds.pass();
         }
-        // Who has nothing else to do looks at all; it may sleep after that.
+        // A thread without other work polls all clients, and may sleep after that.
         if work == 0 {
             work = self.pass_quiet();
         }
@@ -306,7 +306,7 @@ impl<R: Rounds, W> Rounds for All<R, W> {
     fn prepare_sleep(&mut self) -> bool {
         let mut known = true;
         for rounds in self.each() {
-            // Who has no clients hears of the next by mail.
+            // Kinds without clients learn of the next one by mail.
             known &= !rounds.has_clients() || rounds.prepare_sleep();
         }
         known

@@ -1,4 +1,4 @@
-//! What clients have said of themselves: kept for whoever looks at the server, for as long as they go on saying it.
+//! Reports of clients about themselves, kept for observers of the server as long as the clients renew them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::handler::{Execution, HandlerError};
 use crate::client::ClientReport;
 
-/// A report that was not renewed for so long is forgotten.
+/// Time after which a report that was not renewed is dropped.
 const KEPT: Duration = Duration::from_secs(10);
 
 /// The reports, by connection.
@@ -18,7 +18,7 @@ pub(super) struct Reports {
 }
 
 impl Reports {
-    /// Of at most `most` connections.
+    /// Keeps reports of at most `most` connections.
     pub(super) fn new(most: usize) -> Arc<Self> {
         Arc::new(Self {
             most,
@@ -26,7 +26,7 @@ impl Reports {
         })
     }
 
-    /// Those of the last ten seconds, without those that are older.
+    /// The reports of the last ten seconds; older ones are dropped.
     fn fresh(&self, now: Instant) -> MutexGuard<'_, BTreeMap<u64, (Instant, ClientReport)>> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         taken.retain(|_, (since, _)| now.duration_since(*since) < KEPT);
@@ -42,14 +42,14 @@ impl Reports {
         Ok(())
     }
 
-    /// All of them, in the order of connections.
+    /// All current reports, in the order of connections.
     pub(super) fn all(&self) -> Vec<ClientReport> {
         let taken = self.fresh(Instant::now());
         taken.values().map(|(_, report)| report.clone()).collect()
     }
 }
 
-/// The handler that takes them.
+/// The built-in handler that takes reports.
 pub(super) fn handler(reports: Arc<Reports>) -> Execution {
     Execution::Inline(Arc::new(move |request, _| {
         ClientReport::decode(request.payload())
@@ -73,7 +73,7 @@ mod tests {
         take(2, second * 2).unwrap();
         assert!(take(3, second * 3).unwrap_err().contains('2'));
         take(2, second * 4).unwrap();
-        // The first is old by now.
+        // The first has expired by now.
         take(3, second * 12).unwrap();
         assert_eq!(reports.fresh(began + second * 13).len(), 2);
     }

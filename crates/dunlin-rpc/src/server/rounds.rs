@@ -1,4 +1,4 @@
-//! How a polling thread lives: rounds of looking, and sleep when there is nothing to see.
+//! The main loop of a polling thread: passes over its clients, and sleep when there is no work.
 
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
@@ -9,82 +9,83 @@ use super::thread_task::{ThreadProgress, ThreadTask};
 use crate::config::{WaitMode, REST, UNHEARD_PAUSE};
 use crate::doze::{doze, Doze, Dozed, LONGEST_SLEEP};
 
-/// Passes without work between two looks at the clock.
+/// Passes without work between two readings of the clock.
 const PASSES_PER_CLOCK: u32 = 64;
-/// Passes between two looks for failures, which messages do not show.
+/// Passes between two checks for failures that do not show in messages.
 const PASSES_PER_CHECK: u32 = 1 << 14;
-/// Between two looks for failures of a thread that has so much to do that it does not sleep.
+/// Interval between two checks for failures on a thread that is too busy to sleep.
 const CHECK_INTERVAL: Duration = Duration::from_millis(10);
-/// Such a look at thousands of connections takes long. It is one part in so many of the thread's time, but there is one
-/// as often as [`LONGEST`] says.
+/// A check of thousands of connections takes long. Checks take at most one part in this many of the thread's time, but
+/// there is at least one per [`LONGEST`].
 const CHECK_SHARE: u32 = 100;
-/// Passes, and messages that they brought, between two looks at the clock of a thread that does not sleep.
+/// Passes plus messages between two readings of the clock, on a thread that does not sleep.
 const STEPS_PER_CLOCK: usize = 64;
-/// A shorter sleep costs more than it saves.
+/// Shorter sleeps cost more than they save.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(200);
-/// The longest.
+/// The longest sleep.
 pub(super) const LONGEST: Duration = LONGEST_SLEEP;
 
-/// What a polling thread does.
+/// What a polling thread runs.
 pub(super) trait Rounds {
-    /// Serves what has come; says how much that was. It may leave out some of whom nothing is expected.
+    /// Serves what has arrived, and returns the amount of work done. It may skip some clients from which nothing is
+    /// expected.
     fn pass(&mut self) -> usize;
-    /// Serves what has come of those that a pass leaves out: after one in which nobody on the thread had anything.
+    /// Serves the clients that a pass skips; called after a pass in which nothing on the thread had work.
     fn pass_quiet(&mut self) -> usize {
         0
     }
-    /// Looks for failures.
+    /// Checks for failures.
     fn check(&mut self);
-    /// Whether anybody's messages may come.
+    /// Whether there are clients that may send messages.
     fn has_clients(&self) -> bool;
-    /// Whether the thread is to end, now or after what was taken.
+    /// Whether the thread is to end, now or when what was taken is answered.
     fn is_over(&mut self) -> bool;
     /// Whether it must end at once.
     fn is_ending(&self) -> bool;
-    /// Whether a pass would find something.
+    /// Whether a pass would find work.
     fn has_work(&mut self) -> bool;
-    /// How long it may sleep.
+    /// How long the thread may sleep.
     fn longest_sleep(&mut self) -> Duration {
         LONGEST
     }
-    /// Tells all peers that it will sleep. `false`: not all know it yet.
+    /// Tells all peers that the thread will sleep. Returns `false` if not all have been told yet.
     fn prepare_sleep(&mut self) -> bool;
     /// Ends all connections.
     fn close(&mut self);
 }
 
-/// Whether it pays to look for as long as [`WaitMode`] says before a sleep. It does not where requests come seldom, nor
-/// where who sends the next one waits for this core: that one comes as soon as the thread sleeps, and never before. Nor
-/// where anybody else does: who looks on is not put aside for who was woken until its time slice ends.
+/// Decides whether spinning for as long as [`WaitMode`] says pays off before a sleep. It does not if requests are rare,
+/// nor if the sender of the next one waits for this core: then the request comes only once this thread sleeps. Nor if
+/// any other thread waits for the core: a spinning thread is not preempted for a woken one before its time slice ends.
 struct Spinning {
     /// Passes without work since the last work or sleep.
     passes: u32,
-    /// Times that it looked for so long in vain, one after the other.
+    /// Number of consecutive long waits in vain.
     in_vain: u32,
-    /// Short waits until one is as long as it may be again.
+    /// Short waits left until the next long one.
     until_probe: u32,
-    /// Short waits between two that are as long as they may be.
+    /// Short waits between two long ones.
     probe_interval: u32,
-    /// Another thread had the core during this wait.
+    /// Whether another thread had the core during this wait.
     preempted: bool,
-    /// When the clock was looked at last during this wait.
+    /// When the clock was last read during this wait.
     last_look: Option<Instant>,
-    /// The shortest time between two looks at the clock.
+    /// The shortest time between two readings of the clock.
     shortest: Duration,
-    /// The last sleep was a brief one that nobody ended, and there was no work since.
+    /// Whether the last sleep was a brief one that nothing ended early, without work since.
     slept_briefly: bool,
 }
 
 impl Spinning {
-    /// Long waits in vain, one after the other, after which they become short.
+    /// Number of consecutive long waits in vain after which waits become short.
     const IN_VAIN: u32 = 16;
-    /// Passes of a short wait.
+    /// Number of passes of a short wait.
     const SHORT: u32 = 16;
-    /// One of so many waits is long, whatever has paid; twice as many each time that it was in vain.
+    /// One in this many waits is long in any case; the number doubles each time that the long one was in vain.
     const WAITS_PER_PROBE: u32 = 16;
-    /// But no more than this.
+    /// Upper limit of that number.
     const MOST_WAITS_PER_PROBE: u32 = 1024;
-    /// The core was another's when so much more time has passed between two looks than passes take.
+    /// The thread counts as preempted if this much more time has passed between two readings than passes take.
     const PREEMPTED: Duration = Duration::from_micros(20);
 
     fn new() -> Self {
@@ -100,7 +101,8 @@ impl Spinning {
         }
     }
 
-    /// One more pass without work; whether a short wait is over with it. A simulated thread's pass lasts until news.
+    /// Counts a pass without work, and returns whether a short wait is over. A simulated thread's pass lasts until
+    /// something arrives.
     #[inline]
     fn is_over(&mut self) -> bool {
         self.passes = self.passes.saturating_add(1);
@@ -110,7 +112,7 @@ impl Spinning {
             && !thread::is_simulated()
     }
 
-    /// There was work.
+    /// Called after a pass with work.
     #[inline]
     fn found(&mut self) {
         if self.passes > 0 {
@@ -127,7 +129,7 @@ impl Spinning {
         self.end_wait();
     }
 
-    /// It has looked at the clock, [`PASSES_PER_CLOCK`] passes after the last time.
+    /// Called with each reading of the clock, [`PASSES_PER_CLOCK`] passes after the last one.
     fn looked(&mut self, now: Instant) {
         if let Some(last) = self.last_look.replace(now) {
             let took = now.duration_since(last);
@@ -140,7 +142,7 @@ impl Spinning {
         }
     }
 
-    /// Nothing had come, and the thread slept; `long`: after having looked for as long as it may.
+    /// Called when nothing has come and the thread has slept; `long` if it was after a long wait.
     fn slept(&mut self, long: bool) {
         if !long {
             self.until_probe -= 1;
@@ -165,19 +167,19 @@ impl Spinning {
     }
 }
 
-/// When failures are looked for that messages do not show, and deadlines that have passed. There is always a look before
-/// a sleep; where there is none this goes by the clock, because a pass takes as long as the handlers that it runs, and a
-/// turn of the thread's own task as long as that likes.
+/// Schedules the checks for failures that do not show in messages, and for passed deadlines. There is always a check
+/// before a sleep. Without sleeps the schedule goes by the clock, because the duration of a pass depends on the
+/// handlers that it runs, and a turn of the thread's own task may take any time.
 #[derive(Default)]
 struct Checks {
     passes: u32,
-    /// Since the last look at the clock.
+    /// Steps since the last reading of the clock.
     steps: usize,
     next: Option<Instant>,
 }
 
 impl Checks {
-    /// There was a pass that brought so much.
+    /// Called after a pass that did this much work.
     #[inline]
     fn passed(&mut self, work: usize, rounds: &mut impl Rounds) {
         self.passes = self.passes.wrapping_add(1);
@@ -204,7 +206,7 @@ impl Checks {
     }
 }
 
-/// Serves until the server ends, and gives `task` its turns; sleeps on `wake`.
+/// Serves until the server ends, with turns of `task` in between; sleeps on `wake`.
 pub(super) fn run(
     mut rounds: impl Rounds,
     mut task: ThreadTask,
@@ -232,20 +234,20 @@ pub(super) fn run(
             continue;
         }
         if own == ThreadProgress::Waiting {
-            // It stands where a caller would that waits for answers.
+            // The task is in the position of a caller that waits for answers.
             idle_since = None;
             thread::idle(REST, false);
             continue;
         }
         if !rounds.has_clients() {
-            // Whatever comes next comes by mail, which wakes: nobody's latency is at stake, and other pollers may want
-            // the core.
+            // Whatever comes next comes by mail, which wakes the thread: no latency is at stake, and other pollers may
+            // need the core.
             rest(wake, LONGEST_SLEEP);
             continue;
         }
         idle_passes = idle_passes.wrapping_add(1);
         if spinning.is_over() && matches!(wait, WaitMode::Doze { .. }) {
-            // Where nothing has come in a brief sleep nobody was waiting for the core.
+            // If nothing came in a brief sleep, no client was waiting for the core.
             let brief = !spinning.slept_briefly;
             let dozed = sleep(&mut rounds, wake, brief);
             spinning.slept(false);
@@ -278,7 +280,7 @@ fn sleep(
     gives_way: bool,
 ) -> Option<Dozed> {
     let most = rounds.longest_sleep();
-    // Nobody is told of a sleep that will not be, or is not worth it.
+    // Peers are not told of a sleep that will not happen or is not worth it.
     if rounds.has_work() || most < SHORTEST_SLEEP {
         return None;
     }
@@ -294,7 +296,7 @@ fn sleep(
     Some(dozed)
 }
 
-/// A poller that may fall asleep.
+/// A poller that is about to sleep.
 struct Polling<'a, R, W> {
     rounds: &'a mut R,
     wake: &'a W,
@@ -318,7 +320,7 @@ impl<R: Rounds, W: CompletionChannel> Doze for Polling<'_, R, W> {
     }
 
     fn sleep(&mut self, most: Duration) -> Result<(), Infallible> {
-        // What the checks have found may be due sooner.
+        // The checks may have found something that is due sooner.
         rest(self.wake, most.min(self.rounds.longest_sleep()));
         Ok(())
     }

@@ -29,16 +29,16 @@ use crate::error::ServeError;
 use crate::identity::Identity;
 use crate::preset::ChannelKind;
 
-/// How long threads that are told to end are waited for: they sleep for a tenth of that at most, and who is longer away
-/// is in a handler. One that was only late ends by itself all the same.
+/// How long threads that were told to end are waited for: they sleep for at most a tenth of that, so one that takes
+/// longer is in a handler. A thread that was merely late still ends by itself.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
-/// How long a client's device may take to say that the client's queue pair is its own.
+/// Time limit for a client's device to confirm that the client's queue pair is its own.
 const CONFIRMING: Duration = Duration::from_secs(1);
 
 /// Why a service does not take a client.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AcceptError {
-    /// As many clients were accepted as a poller may have before it looks at them: the next one is to come again.
+    /// A poller has as many accepted clients as it may have before it adopts them: the next one should retry.
     #[error("{limit} clients wait for a poller to look at them")]
     Busy { limit: usize },
     #[error(transparent)]
@@ -60,7 +60,7 @@ impl From<AcceptError> for Refusal {
     }
 }
 
-/// What the services of a server are made of, each of them over one device.
+/// The configuration shared by the services of a server, each of which is over one device.
 pub(crate) struct ServiceSetup {
     pub(super) identity: Identity,
     pub(super) ids: ConnectionIds,
@@ -79,12 +79,12 @@ pub(crate) struct ServiceSetup {
     pub(super) regions: Vec<Region>,
 }
 
-/// A running service, whatever its device.
+/// A running service, independent of its device.
 pub(crate) trait Service: Send + Sync {
-    /// Whether a client's device says that the client's queue pair is its own: nothing is made for a client, or
-    /// counted, on its word alone.
+    /// Asks a client's device whether the client's queue pair is its own: nothing is made or counted for a client
+    /// without this confirmation.
     fn confirm(&self, peer: &EndpointAddress) -> Result<PeerConfirmation, VerbsError>;
-    /// Joins a new client to one of the pollers.
+    /// Assigns a new client to one of the pollers.
     fn accept(
         &self,
         channel: ChannelKind,
@@ -92,26 +92,26 @@ pub(crate) trait Service: Send + Sync {
         parameters: &Parameters,
         caller: Caller,
     ) -> Result<(EndpointAddress, Parameters), AcceptError>;
-    /// What the queue-pair scheduler sees.
+    /// Reports of the queue-pair scheduler.
     fn senders(&self) -> Vec<SenderReport>;
-    /// Connections now.
+    /// Number of connections at present.
     fn connections(&self) -> usize;
     /// Adds this service's counters.
     fn count(&self, sum: &mut ServerStatistics);
-    /// What the device counted of packets ([`Device::packet_counts`]).
+    /// The device's packet counters ([`Device::packet_counts`]).
     fn packet_counts(&self) -> Vec<(&'static str, u64)>;
-    /// Takes no new requests; the threads end when what was taken is answered.
+    /// Stops taking requests; the threads end when what was taken is answered.
     fn drain(&self);
     /// Whether all pollers have ended.
     fn is_over(&self) -> bool;
     /// Tells the threads to end without waiting for answers.
     fn stop(&self);
-    /// As [`Service::stop`], and waits for the threads until `deadline`; those that are stuck in a handler are left
-    /// behind.
+    /// As [`Service::stop`], and waits for the threads until `deadline`; those that are stuck in a handler are
+    /// abandoned.
     fn end(&self, deadline: Instant);
 }
 
-/// All that serves over one device.
+/// The service over one device.
 pub(crate) struct DeviceService<D: Device> {
     rings: ConnectionService<RingChannel<D>>,
     datagrams: DatagramService<D>,
@@ -232,7 +232,7 @@ impl<D: Device> Service for DeviceService<D> {
 
 impl<D: Device> Drop for DeviceService<D> {
     fn drop(&mut self) {
-        // For whoever has not done so before.
+        // In case it was not done before.
         self.end(Instant::now() + PATIENCE);
     }
 }

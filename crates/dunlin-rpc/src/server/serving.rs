@@ -1,4 +1,4 @@
-//! A server begins: what it was told is checked, its devices are opened, its port is bound, and its threads start.
+//! Starting a server: checks its settings, opens its devices, binds its port, and starts its threads.
 
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
@@ -29,10 +29,10 @@ use crate::fabric::{DeviceFabric, Fabric, Fabrics};
 use crate::identity::Identity;
 
 impl ServerBuilder {
-    /// As [`ServerBuilder::serve`], at this address.
+    /// As [`ServerBuilder::serve`], on this address.
     ///
     /// # Errors
-    /// As for [`ServerBuilder::serve`], or the address is malformed.
+    /// As for [`ServerBuilder::serve`], or if the address is malformed.
     pub fn serve_at(mut self, address: &str) -> Result<RunningServer, ServeError> {
         self.address = Some(address.parse()?);
         self.serve()
@@ -41,15 +41,15 @@ impl ServerBuilder {
     /// Binds the port and starts the threads.
     ///
     /// # Errors
-    /// When the port is in use, a setting is out of range, or no device can be used.
+    /// If the port is in use, a setting is out of range, or no device can be used.
     pub fn serve(mut self) -> Result<RunningServer, ServeError> {
         self.validate()?;
         let Some(address) = &self.address else {
             let words = "this server has no address: bind one, or serve_on a device";
             return Err(ServeError::Setting(words.into()));
         };
-        // Bound to one address it serves on that address' interface; bound to all, on the one where each client comes
-        // in.
+        // If it is bound to one address, it serves on the interface with that address; if bound to all, on the
+        // interface by which each client arrives.
         let bound = self.address.as_ref();
         let bound = bound.and_then(|address| address.host().parse::<IpAddr>().ok());
         let local = bound.filter(|ip| !ip.is_unspecified() && !ip.is_loopback());
@@ -135,13 +135,13 @@ impl ServerBuilder {
         Ok(running)
     }
 
-    /// Serves over a device that the caller has opened, without a port: clients of this process are taken in at the
+    /// Serves over a device that the caller has opened, without a port: clients of this process connect through the
     /// server's [`LocalAcceptor`]. This is how servers run on simulated hosts, where pollers and workers are threads of
-    /// the device's cores. Flor over it is served, too, from its first client on; or alone, by a server whose
-    /// [`ServerBuilder::device`] is one of Flor's (`flor-…`): then its regions are there.
+    /// the simulated cores. Flor over the device is served as well, from its first client on. A server whose
+    /// [`ServerBuilder::device`] is one of Flor's (`flor-…`) serves over Flor only, and its regions are there.
     ///
     /// # Errors
-    /// When a setting is out of range, or the device fails.
+    /// If a setting is out of range, or the device fails.
     pub fn serve_on<D: Device>(mut self, device: D) -> Result<LocalServer, ServeError> {
         self.validate()?;
         if self.follows.is_some() {
@@ -178,16 +178,15 @@ impl ServerBuilder {
         Ok(LocalServer::new(acceptor))
     }
 
-    /// Serves the server that this client is connected to, which may call the handlers and attach the regions of this
-    /// one from now on, while its own list of such clients has room
-    /// ([`ServerBuilder::callable_clients`]). There is no port: the client's connections are enough, so nobody has to
-    /// reach this process. Rights are those of the server that the client is connected to, as far as its certificate,
-    /// the secret and the kernel have shown who it is. Begin with [`crate::Server::unbound`]. A client has one such
-    /// server at a time.
+    /// Serves the server that this client is connected to: from now on that server may call the handlers and attach the
+    /// regions of this one, provided that its list of such clients has room ([`ServerBuilder::callable_clients`]). No
+    /// port is needed: the client's connections suffice, so this process need not be reachable. Rights apply to the
+    /// server that the client is connected to, as far as its certificate, the secret and the kernel have established
+    /// its identity. Start with [`crate::Server::unbound`]. A client has one such server at a time.
     ///
     /// # Errors
-    /// [`ServeError::Callbacks`] when the server does not call this client, [`ServeError::Setting`] when something is
-    /// set that the client's connection has settled or the client's
+    /// [`ServeError::Callbacks`] if the server does not call this client, [`ServeError::Setting`] if something is set
+    /// that the client's connection has already determined or if the client's
     /// [`max_outstanding`](crate::ChannelConfig::max_outstanding) is below 3, and as for [`ServerBuilder::serve`].
     pub fn serve_to(mut self, client: &Client) -> Result<CallbackServer, ServeError> {
         let settled = [
@@ -314,7 +313,7 @@ impl ServerBuilder {
     }
 }
 
-/// Why a list of clients cannot be a server's.
+/// Error for a list of clients that belongs to another server.
 const OTHER_LIST: &str = "callable_clients: the list is another server's: each needs its own";
 
 /// Makes this the server's list of clients that it calls.
@@ -329,7 +328,7 @@ fn belong(
     }
 }
 
-/// The one of this name among a server's.
+/// Finds the device of this name among a server's.
 fn find_fabric(fabrics: &Fabrics, name: &str) -> Result<Arc<dyn Fabric>, VerbsError> {
     let found = fabrics
         .iter()

@@ -1,4 +1,4 @@
-//! What a server counts.
+//! The counters of a server.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -30,20 +30,20 @@ pub struct ServerStatistics {
     pub violations: u64,
     /// Slices that ended because another group of clients waited (preset `scalerpc`).
     pub switches: u64,
-    /// Requests that came after their client's turn, or were hit by one that did; they were fetched again.
+    /// Requests that arrived after their client's turn, or were overwritten by one that did; they were fetched again.
     pub late: u64,
-    /// WRITEs that told clients of their turns because no answer did.
+    /// WRITEs that told clients about their turns, because there was no answer to carry this.
     pub turn_words: u64,
 }
 
 impl Counters {
-    /// One more request. Each poller counts its own, so the addition never meets another core's.
+    /// Counts a request. Each poller has its own counters, so there is no contention with other cores.
     #[inline]
     pub(super) fn request(&self) {
         self.requests(1);
     }
 
-    /// So many more.
+    /// Counts `more` requests.
     #[inline]
     pub(super) fn requests(&self, more: u64) {
         let seen = self.requests.load(Ordering::Relaxed);
@@ -60,12 +60,12 @@ impl Counters {
             .fetch_add(u64::from(violation), Ordering::Relaxed);
     }
 
-    /// Another group's turn begins.
+    /// Counts a switch to another group.
     pub(super) fn switched(&self) {
         self.switches.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A client's turn has ended: so many of its requests were late, and so many WRITEs only told of the turn.
+    /// Called when a client's turn has ended: adds its late requests, and the WRITEs that only told it about turns.
     pub(super) fn turn_ended(&self, late: u64, words: u64) {
         self.late.fetch_add(late, Ordering::Relaxed);
         self.turn_words.fetch_add(words, Ordering::Relaxed);

@@ -1,6 +1,6 @@
-//! Work of the application's own on polling threads: a thread that asks while it answers, as FaSST's do (§4.1: a master
-//! coroutine that polls, and workers that have calls out, in one thread). The thread takes turns between a pass over
-//! its clients and the task.
+//! Tasks of the application on polling threads: such a thread makes calls and answers them, as FaSST's threads do
+//! (§4.1: a master coroutine that polls, and workers with outstanding calls, in one thread). The thread alternates
+//! between a pass over its clients and a turn of the task.
 
 use std::fmt;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -10,16 +10,15 @@ use std::task::{Wake, Waker};
 
 use dunlin_verbs::CompletionChannel;
 
-/// What a turn of a thread's own task has come to. Returned by the tasks of
-/// [`crate::ServerBuilder::on_polling_threads`].
+/// Result of a turn of a thread's task. Returned by the tasks of [`crate::ServerBuilder::on_polling_threads`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThreadProgress {
-    /// It did something: it is asked again at once.
+    /// The task did something: it gets another turn at once.
     Worked,
-    /// It has calls out, whose answers only another turn shows: the thread does not sleep.
+    /// The task has outstanding calls, whose answers only another turn can take: the thread does not sleep.
     Waiting,
-    /// It has nothing to do. The thread may sleep, until a request comes or [`PollingThread::waker`] is used, and asks
-    /// again ten times a second.
+    /// The task has nothing to do. The thread may sleep until a request comes or [`PollingThread::waker`] is woken, and
+    /// gives the task a turn ten times a second.
     Idle,
 }
 
@@ -31,12 +30,12 @@ pub struct PollingThread {
 }
 
 impl PollingThread {
-    /// Its number among those of the server, from zero.
+    /// The thread's number among the server's polling threads, starting at zero.
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// Wakes it, from any thread.
+    /// A waker for the thread, which may be used from any thread.
     pub fn waker(&self) -> &Waker {
         &self.waker
     }
@@ -44,11 +43,11 @@ impl PollingThread {
 
 type Task = Box<dyn FnMut() -> ThreadProgress>;
 
-/// How the tasks are made, and which threads they are on.
+/// How the tasks are made, and which threads have one.
 #[derive(Clone)]
 pub(super) struct ThreadTasks {
     start: Arc<dyn Fn(PollingThread) -> Task + Send + Sync>,
-    /// Threads that have theirs: those of the first device have all.
+    /// Number of threads that have their task: all of them are of the first device.
     claimed: Arc<AtomicUsize>,
 }
 
@@ -69,7 +68,7 @@ impl ThreadTasks {
         }
     }
 
-    /// The task of a thread, if it is to have one: called for each in the order of their numbers.
+    /// Returns the task of a thread, if it gets one; called for the threads in the order of their numbers.
     pub(super) fn claim<W: CompletionChannel>(&self, index: usize, wake: W) -> Option<Unstarted> {
         let first = index == self.claimed.load(Ordering::Relaxed);
         let mine = first && self.claimed.fetch_add(1, Ordering::Relaxed) == index;
@@ -89,7 +88,7 @@ impl<W: CompletionChannel> Wake for WakePoller<W> {
     }
 }
 
-/// A task that is made on its thread.
+/// A task that is not made yet: it is made on its thread.
 pub(super) struct Unstarted(
     Arc<dyn Fn(PollingThread) -> Task + Send + Sync>,
     PollingThread,
@@ -123,7 +122,7 @@ impl ThreadTask {
     }
 }
 
-/// `None`: it panicked. The clients of the thread are served on.
+/// Runs a function; `None` if it panicked. The thread's clients continue to be served.
 fn contained<T>(run: impl FnOnce() -> T) -> Option<T> {
     let ended = catch_unwind(AssertUnwindSafe(run));
     if ended.is_err() {

@@ -1,6 +1,5 @@
-//! What serves the clients of one kind of channel: pollers, each of which has clients of its own on a polling thread,
-//! and the workers beside them. Those of rings start with the server, those of datagrams and pools with the first such
-//! client.
+//! The threads that serve the clients of one kind of channel: pollers, each with its own clients on a polling thread,
+//! and workers. The pollers of rings start with the server, those of datagrams and pools with the first such client.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -19,13 +18,13 @@ use super::statistics::{Counters, ServerStatistics};
 use super::workers::WorkerQueue;
 use crate::error::ServeError;
 
-/// What other threads have of a poller.
+/// The part of a poller that other threads use.
 pub(super) trait HasMailbox: Send + Sync + 'static {
-    /// A client that was accepted.
+    /// An accepted client.
     type Newcomer: Send + 'static;
     /// What the poller sleeps on.
     type Wake: CompletionChannel;
-    /// Where its mail goes.
+    /// The poller's mailbox.
     fn mailbox(&self) -> &Mailbox<Self::Newcomer, Self::Wake>;
 }
 
@@ -38,37 +37,37 @@ impl<N: Send + 'static, W: CompletionChannel> HasMailbox for Mailbox<N, W> {
     }
 }
 
-/// The threads of a service, whatever its clients stand on.
+/// The threads of a service, independent of the kind of channel.
 pub(super) trait Threads {
-    /// Clients now.
+    /// Number of clients at present.
     fn connections(&self) -> usize;
-    /// Adds their counters.
+    /// Adds the threads' counters.
     fn count(&self, sum: &mut ServerStatistics);
-    /// No new requests are taken; the pollers end when what was taken is answered.
+    /// Stops taking requests; the pollers end when what was taken is answered.
     fn drain(&self);
     /// Whether all pollers have ended.
     fn is_over(&self) -> bool;
     /// Tells all threads to end without waiting for answers.
     fn stop(&self);
-    /// The polling thread of this number is stuck in a handler: it is left behind, with all that it uses, and its
-    /// clients' connections end.
+    /// Abandons the polling thread with this number, which is stuck in a handler, with all that it uses; its clients'
+    /// connections end.
     fn abandon(&self, index: usize);
-    /// Waits for the workers, which were told to end, until `deadline`. Those that are stuck in a handler by then are
-    /// left behind.
+    /// Waits until `deadline` for the workers, which were told to end. Those that are still in a handler then are
+    /// abandoned.
     fn end_workers(&self, deadline: Instant);
 }
 
-/// A poller that is to start: what other threads have of it, and what makes it, on its thread.
+/// A poller that is to start: the part that other threads use, and the function that makes the rest on its thread.
 pub(super) type NewPoller<H, R> = (Arc<H>, Box<dyn FnOnce(Context) -> R + Send>);
 
-/// All that serves a kind of clients of a device.
+/// All threads that serve one kind of a device's clients.
 pub(super) struct ThreadGroup<H, D: Device> {
-    /// Where they poll.
+    /// The polling threads.
     polling: Arc<PollingThreads<D>>,
     started: OnceLock<Started<H>>,
-    /// Held while they are started.
+    /// The workers; locked while the threads are started.
     working: Mutex<Working>,
-    /// Pollers that have not ended.
+    /// Number of pollers that have not ended.
     served: Arc<AtomicUsize>,
 }
 
@@ -77,30 +76,30 @@ pub(super) struct ThreadGroup<H, D: Device> {
 struct Working {
     workers: Vec<Running>,
     jobs: Option<WorkerQueue>,
-    /// The server ends: whoever comes now starts nothing, which nobody would end.
+    /// Whether the server ends: nothing is started any more, since nothing would end it.
     over: bool,
 }
 
-/// Those that run.
+/// The running pollers.
 pub(super) struct Started<H> {
     pub(super) pollers: Vec<Arc<H>>,
     counters: Vec<Arc<Counters>>,
     arrivals: Arc<Arrivals>,
 }
 
-/// Clients of a device's service that are being accepted: how many. Those who come at the same moment share the places
-/// that are left.
+/// Number of clients of a device's service that are being accepted. Clients that come at the same moment share the
+/// places that are left.
 #[derive(Default)]
 pub(super) struct Arrivals(Mutex<usize>);
 
-/// A client's place among them, which is given back unless the client was adopted.
+/// A client's place among them, which is released unless the client was adopted.
 pub(super) struct Arrival<'a>(&'a Arrivals);
 
 impl Arrivals {
-    /// A place for one more, if with those who are `there` they are fewer than `most`.
+    /// Takes a place for one more, if together with those `there` they are fewer than `most`.
     pub(super) fn begin(&self, most: usize, there: impl Fn() -> usize) -> Option<Arrival<'_>> {
         let mut count = thread::lock(&self.0);
-        // Under the lock: who is adopted meanwhile is counted once, here or there.
+        // Under the lock, so that a client that is adopted meanwhile is counted exactly once.
         if there() + *count >= most {
             return None;
         }
@@ -108,7 +107,7 @@ impl Arrivals {
         Some(Arrival(self))
     }
 
-    /// One of them is there from now on.
+    /// Moves one of them to the count of those that are there.
     fn adopted(&self, count_there: impl FnOnce()) {
         let mut count = thread::lock(&self.0);
         *count -= 1;
@@ -117,7 +116,7 @@ impl Arrivals {
 }
 
 impl Arrival<'_> {
-    /// The client was adopted, and counted as being there.
+    /// Called when the client was adopted and counted as being there.
     pub(super) fn was_adopted(self) {
         std::mem::forget(self);
     }
@@ -130,19 +129,19 @@ impl Drop for Arrival<'_> {
 }
 
 impl<H: HasMailbox> Started<H> {
-    /// The poller with the fewest clients, and its number.
+    /// Returns the poller with the fewest clients, and its number.
     ///
     /// # Errors
-    /// When there is none.
+    /// If there is none.
     pub(super) fn least(&self) -> Result<(usize, &Arc<H>), VerbsError> {
         self.least_by(|_| ())
     }
 
-    /// The poller with the least of something that is known by its number, and of those that are alike the one with the
+    /// Returns the poller with the smallest key, which is determined from its number; among equals the one with the
     /// fewest clients.
     ///
     /// # Errors
-    /// When there is none.
+    /// If there is none.
     pub(super) fn least_by<K: Ord>(
         &self,
         load: impl Fn(usize) -> K,
@@ -153,8 +152,8 @@ impl<H: HasMailbox> Started<H> {
             .ok_or_else(|| VerbsError::Peer("the server has no pollers".into()))
     }
 
-    /// Gives a client that was accepted to the poller of this number. `aborter`: of its queue pair, if it has one of
-    /// its own.
+    /// Gives an accepted client to the poller with this number. `aborter` is for the client's queue pair, if it has one
+    /// of its own.
     pub(super) fn adopt(
         &self,
         poller: usize,
@@ -190,11 +189,12 @@ impl<H: HasMailbox, D: Device> ThreadGroup<H, D> {
         &self.polling.setup
     }
 
-    /// The pollers, started if they are not yet: `new_poller` makes that of each polling thread, by the thread's number
-    /// and from what it sleeps on; and workers, if a handler runs there or anything else does (`workers_anyway`).
+    /// Returns the pollers, which are started if necessary: `new_poller` makes that of each polling thread from the
+    /// thread's number and what it sleeps on. Also starts workers, if a handler needs them or anything else does
+    /// (`workers_anyway`).
     ///
     /// # Errors
-    /// When one of them cannot be made.
+    /// If one of them cannot be made.
     pub(super) fn started<R: Rounds + 'static>(
         &self,
         workers_anyway: bool,
@@ -203,7 +203,7 @@ impl<H: HasMailbox, D: Device> ThreadGroup<H, D> {
         if let Some(started) = self.started.get() {
             return Ok(started);
         }
-        // Others who come now wait for the lock, and so does who ends the server.
+        // Other clients that come now wait for the lock, and so does the thread that ends the server.
         thread::hold(|| self.start(workers_anyway, new_poller))
     }
 
@@ -249,7 +249,7 @@ impl<H: HasMailbox, D: Device> ThreadGroup<H, D> {
             let served = Served::begin(&self.served);
             let served = self.polling.serve(index, make, served);
             served.inspect_err(|_| {
-                // The next client that asks for them gets others.
+                // The next client that needs them gets new ones.
                 pollers.iter().for_each(|poller| poller.mailbox().end());
             })?;
         }
@@ -261,7 +261,7 @@ impl<H: HasMailbox, D: Device> ThreadGroup<H, D> {
         }))
     }
 
-    /// Those that run; none before the first client.
+    /// The running pollers; none before the first client.
     fn pollers(&self) -> impl Iterator<Item = &Arc<H>> {
         self.started.get().into_iter().flat_map(|s| &s.pollers)
     }
@@ -297,7 +297,7 @@ impl<H: HasMailbox, D: Device> Threads for ThreadGroup<H, D> {
             threads.over = true;
             threads.jobs.clone()
         };
-        // Without the lock: clients that were not taken in yet end with it.
+        // Without the lock: clients that were not adopted yet end with the pollers.
         for poller in self.pollers() {
             poller.mailbox().end();
         }
@@ -325,7 +325,7 @@ impl<H: HasMailbox, D: Device> Threads for ThreadGroup<H, D> {
     }
 }
 
-/// Waits for the end of a thread. `false`: it goes on.
+/// Waits for the end of a thread. Returns `false` if it is still running.
 pub(super) fn wait_for(thread: Running, deadline: Instant) -> bool {
     let ended = thread.join_until(deadline);
     if matches!(ended, Some(Err(_))) {
@@ -334,7 +334,7 @@ pub(super) fn wait_for(thread: Running, deadline: Instant) -> bool {
     ended.is_some()
 }
 
-/// A server that could not be started, as a client that caused it hears of it.
+/// The error for a client whose arrival required a start that failed.
 pub(super) fn to_client(error: ServeError) -> VerbsError {
     match error {
         ServeError::Device(error) => error,

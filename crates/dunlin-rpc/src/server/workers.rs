@@ -1,5 +1,5 @@
-//! The worker pool: threads for handlers that take longer than a poller can wait for, and for async handlers where the
-//! user has named no executor.
+//! The worker pool: threads for handlers that take too long for a poller, and for async handlers if the user has set no
+//! executor.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -16,7 +16,7 @@ use super::deferred::{OwnedRequest, OwnedResponder};
 use super::handler::HandlerFunction;
 use crate::doze::LONGEST_SLEEP;
 
-/// Calls that wait for a worker, at most.
+/// Maximum number of calls that wait for a worker.
 const QUEUED_JOBS: usize = 4096;
 
 /// A call for a worker.
@@ -26,15 +26,15 @@ pub(super) struct Job {
     pub(super) responder: OwnedResponder,
 }
 
-/// What a worker takes.
+/// What a worker takes from the queue.
 enum Task {
     Job(Job),
     Future(Arc<Spawned>),
-    /// To look whether it should end.
+    /// Wakes a worker to check whether it should end.
     Look,
 }
 
-/// The way into the queue.
+/// The sending end of the queue.
 #[derive(Clone)]
 struct Entrance {
     tasks: Sender<Task>,
@@ -42,7 +42,7 @@ struct Entrance {
 }
 
 impl Entrance {
-    /// Without workers the task is dropped.
+    /// Sends a task; without workers the task is dropped.
     fn send(&self, task: Task) {
         if self.tasks.send(task).is_ok() {
             self.resting.wake_one();
@@ -50,12 +50,12 @@ impl Entrance {
     }
 }
 
-/// Workers of a simulated host that wait for tasks. Those of the system wait in the queue itself, which a simulated
-/// thread cannot: all others would stand still with it.
+/// Workers of a simulated host that wait for tasks. Real threads block on the queue itself, which a simulated thread
+/// cannot: it would stop all others.
 #[derive(Default)]
 struct Resting {
     wakers: Mutex<VecDeque<Waker>>,
-    /// All that threads of the system ask.
+    /// The only thing that real threads check.
     are_some: AtomicBool,
 }
 
@@ -77,7 +77,7 @@ impl Resting {
     }
 }
 
-/// The next task; `None`: nobody can send one any more.
+/// Takes the next task; `None` if all senders are gone.
 fn next_task(queue: &Receiver<Task>, resting: &Resting) -> Option<Task> {
     if !thread::is_simulated() {
         return queue.recv().ok();
@@ -89,9 +89,9 @@ fn next_task(queue: &Receiver<Task>, resting: &Resting) -> Option<Task> {
             Err(TryRecvError::Disconnected) => return None,
             Err(TryRecvError::Empty) => {}
         }
-        // Who sends runs before this thread or while it is parked, never between the two.
+        // A sender runs before this thread registers or while it is parked, never between the two.
         resting.with(|wakers| wakers.push_back(waker.clone()));
-        // That nobody can send any more is not told.
+        // The loss of the last sender does not wake.
         thread::park(LONGEST_SLEEP);
         resting.with(|wakers| wakers.retain(|other| !other.will_wake(&waker)));
     }
@@ -101,29 +101,29 @@ fn next_task(queue: &Receiver<Task>, resting: &Resting) -> Option<Task> {
 #[derive(Clone)]
 pub(super) struct WorkerQueue {
     tasks: Entrance,
-    /// Jobs that wait.
+    /// Number of jobs that wait.
     waiting: Arc<AtomicUsize>,
     closed: Arc<Closed>,
 }
 
-/// The way to the workers again, set when they are to end: each that ends tells the next. Before, none of them may have
-/// it, as they also end when nobody else has.
+/// The sending end of the queue for the workers themselves, set when they are to end: each that ends wakes the next.
+/// Before that none of them may hold it, because they also end when all other senders are gone.
 type Closed = OnceLock<Entrance>;
 
 impl WorkerQueue {
-    /// Takes a job, unless too many wait: then it is given back.
+    /// Takes a job, unless too many wait: then it is returned.
     pub(super) fn offer(&self, job: Job) -> Option<Job> {
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= QUEUED_JOBS {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             return Some(job);
         }
-        // Without workers the server is ending: the job is dropped as one that waits is, and its caller hears that the
-        // connection is lost, not that there is no room.
+        // Without workers the server is ending: the job is dropped like one that waits, and its caller gets the error
+        // that the connection is lost, not that there is no room.
         self.tasks.send(Task::Job(job));
         None
     }
 
-    /// Runs a future, whenever it is woken.
+    /// Runs a future, now and whenever it is woken.
     pub(super) fn spawn(&self, answering: Answering) {
         let spawned = Spawned {
             running: Mutex::new(Some(answering)),
@@ -133,14 +133,14 @@ impl WorkerQueue {
         Arc::new(spawned).wake();
     }
 
-    /// Has each worker end after what it is at; nobody does what waits.
+    /// Makes each worker end after its current task; waiting tasks are not run.
     pub(super) fn close(&self) {
         let tasks = self.closed.get_or_init(|| self.tasks.clone());
         tasks.send(Task::Look);
     }
 }
 
-/// States of a future: it waits to be woken, for a worker, or is polled; and it was woken while it was.
+/// States of a future: waiting to be woken, waiting for a worker, being polled, and woken while being polled.
 const IDLE: u8 = 0;
 const QUEUED: u8 = 1;
 const POLLED: u8 = 2;
@@ -158,7 +158,7 @@ impl Wake for Spawned {
     fn wake(self: Arc<Self>) {
         let woken = |state| match state {
             IDLE => Some(QUEUED),
-            // Who polls it sees to that.
+            // The worker that polls it will poll again.
             POLLED => Some(WOKEN),
             _ => None,
         };
@@ -172,12 +172,12 @@ impl Wake for Spawned {
 impl Spawned {
     fn queue(self: Arc<Self>) {
         let tasks = self.tasks.clone();
-        // Without workers nobody runs it: it is dropped, which tells its caller.
+        // Without workers nothing runs it: it is dropped, which ends the call for its caller.
         tasks.send(Task::Future(self));
     }
 
     fn run(self: &Arc<Self>) {
-        // Who wakes it from now on wants another look.
+        // A wake-up from now on requires another poll.
         self.state.store(POLLED, Ordering::Release);
         let mut running = thread::lock(&self.running);
         let Some(answering) = running.as_mut() else {
@@ -200,8 +200,8 @@ impl Spawned {
     }
 }
 
-/// Starts `count` workers, each by `spawn` with its name. They end when the last queue is dropped and all is done, or
-/// at [`WorkerQueue::close`].
+/// Starts `count` workers, each by `spawn` with its name. They end when the last queue handle is dropped and all tasks
+/// are done, or at [`WorkerQueue::close`].
 pub(super) fn start(
     count: usize,
     spawn: impl Fn(String, Box<dyn FnOnce() + Send>) -> std::io::Result<Running>,
@@ -240,9 +240,9 @@ fn work(queue: &Receiver<Task>, resting: &Resting, waiting: &AtomicUsize, closed
             Task::Look => {}
         }
     }
-    // Futures hold the way into the queue, so what they wait in must not hold them.
+    // Futures hold the sending end of the queue, so the queue that they wait in must not keep them.
     while queue.try_recv().is_ok() {}
-    // What was dropped may have been what another worker would have woken by.
+    // What was dropped may have been the task that would have woken another worker.
     if let Some(tasks) = closed.get() {
         tasks.send(Task::Look);
     }
@@ -255,7 +255,7 @@ fn run(job: Job) {
         responder,
     } = job;
     request.release();
-    // The caller still waits for the call to end, but not for its effect.
+    // The caller still waits for the call to end, but no longer wants it executed.
     if responder.is_cancelled() {
         return responder.expire(false);
     }
@@ -266,7 +266,7 @@ fn run(job: Job) {
 mod tests {
     use std::time::{Duration, Instant};
 
-    /// Far longer than a thread needs to end, also where others keep the processors.
+    /// Far longer than a thread needs to end, even if other threads occupy the processors.
     const PATIENCE: Duration = Duration::from_secs(30);
 
     #[test]
@@ -279,7 +279,7 @@ mod tests {
                 let ended = thread.join_until(deadline);
                 assert!(ended.is_some(), "round {round}: a worker goes on");
             }
-            // Their way in is still there: they have not ended because it was gone.
+            // The sending end still exists: they have not ended because it was dropped.
             drop(queue);
         }
     }

@@ -1,9 +1,9 @@
-//! Calls of a server, shown to whoever captures them (`dunlin capture`): what handlers were asked and what they
-//! answered, whatever preset and device the call came by.
+//! Capture of a server's calls (`dunlin capture`): the requests to handlers and their answers, for all presets and
+//! devices.
 //!
-//! A server that allows it ([`crate::ServerBuilder::allows_capture`]) has its handlers wrapped ([`observed`]); one that
-//! does not pays nothing. What is seen is kept only while somebody asks for it, in bounded memory: who asks too seldom
-//! is told how many calls it missed.
+//! A server that allows it ([`crate::ServerBuilder::allows_capture`]) wraps its handlers ([`observed`]); others have no
+//! cost. Calls are kept only while a client asks for them, in bounded memory: a client that asks too rarely is told how
+//! many calls it missed.
 
 mod observed;
 
@@ -18,21 +18,21 @@ pub(super) use self::observed::observe;
 use super::handler::{Execution, HandlerError};
 use crate::call::captured::{Asked, CapturedCall, CapturedCalls};
 
-/// Memory for calls that nobody has asked for yet.
+/// Memory for calls that have not been fetched yet.
 const KEPT_BYTES: usize = 8 << 20;
-/// What a call takes beside its bytes.
+/// What a call takes in addition to its payload.
 const CALL_BYTES: usize = 160;
-/// Longest answer; shorter where the client takes less.
+/// Longest answer; shorter if the client accepts less.
 const ANSWER_BYTES: usize = 256 << 10;
-/// Who has not asked for so long captures no more.
+/// Time without a request after which a client no longer captures.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a server keeps for those who capture. Times are nanoseconds since it was made.
+/// The calls that a server keeps for capturing clients. Times are nanoseconds since it was made.
 pub(super) struct Tap {
     epoch: std::time::Instant,
-    /// Until when calls are kept; 0: nobody has asked.
+    /// Until when calls are kept; 0 if no client has asked.
     until: AtomicU64,
-    /// How much of each payload is kept: what was asked last.
+    /// Number of bytes of each payload that are kept, as the last request asked.
     snap: AtomicU32,
     kept: Mutex<Kept>,
 }
@@ -59,7 +59,7 @@ impl Kept {
         }
     }
 
-    /// Calls from this number on, as many as fit, and how many were let go before.
+    /// Returns calls starting at this number, as many as fit, and how many were dropped before.
     fn since(&self, from: u64, most: usize) -> CapturedCalls {
         let oldest = self.next - self.calls.len() as u64;
         let first = from.clamp(oldest, self.next);
@@ -73,7 +73,7 @@ impl Kept {
             })
             .cloned()
             .collect();
-        // One that is too long for this client is missed, instead of being in the way of all others.
+        // A call that is too long for this client counts as missed, instead of blocking all others.
         let too_long = u64::from(calls.is_empty() && first < self.next);
         CapturedCalls {
             next: first + calls.len() as u64 + too_long,
@@ -101,7 +101,7 @@ impl Tap {
         thread::now().duration_since(self.epoch).as_nanos() as u64
     }
 
-    /// How much of payloads is kept, where somebody captures.
+    /// Number of bytes kept of each payload, if a client captures.
     fn captures(&self) -> Option<usize> {
         let until = self.until.load(Ordering::Relaxed);
         let some = until != 0 && self.now() < until;
@@ -118,7 +118,7 @@ impl Tap {
         self.until.store(until, Ordering::Relaxed);
         let kept = self.kept();
         match asked.from {
-            // An encoded call takes less than its weight.
+            // An encoded call takes fewer bytes than it is accounted for.
             Some(from) => kept.since(from, longest),
             None => CapturedCalls {
                 next: kept.next,
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!((numbers, asked.missed, asked.next), (vec![0, 1, 2], 0, 3));
         next = asked.next;
         assert!(ask(&tap, Some(next)).calls.is_empty());
-        // Three times what is kept.
+        // Three times as much as is kept.
         for _ in 0..3 * KEPT_BYTES / 10_000 {
             tap.kept().push(call(10_000));
         }
@@ -196,7 +196,7 @@ mod tests {
         assert!(seen * 11_000 >= KEPT_BYTES as u64);
     }
 
-    /// A number that no server has given is no way to make it panic.
+    /// A number that the server never gave out does not make it panic.
     #[test]
     fn any_number_may_be_asked_for() {
         let tap = Tap::new();

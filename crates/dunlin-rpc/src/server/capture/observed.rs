@@ -1,4 +1,4 @@
-//! Handlers that are watched: each kind of them with a look at what goes in and comes out.
+//! Handlers that are captured: wrappers for each kind, which record the request and the answer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -13,7 +13,7 @@ use crate::server::connection::Outcome;
 use crate::server::handler::{Execution, HandlerError, HandlerFunction, HandlerFuture};
 use crate::HandlerId;
 
-/// A handler that does what `execution` does, and is seen.
+/// A handler that does what `execution` does, and whose calls are captured.
 pub(in crate::server) fn observe(execution: Execution, tap: &Arc<Tap>, name: &str) -> Execution {
     let (tap, name): (_, Arc<str>) = (Arc::clone(tap), name.into());
     match execution {
@@ -62,7 +62,7 @@ fn borrowing(
     })
 }
 
-/// A call that has begun. Dropped without an end it is one of a handler that panicked, or whom nobody waited for.
+/// A call that has begun. If it is dropped without an end, its handler panicked, or its answer was no longer wanted.
 struct Seen {
     tap: Arc<Tap>,
     call: Option<CapturedCall>,
@@ -71,7 +71,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// `None`: nobody captures.
+    /// `None` if no client captures.
     fn begin(
         tap: &Arc<Tap>,
         name: &str,
@@ -97,7 +97,7 @@ impl Seen {
         })
     }
 
-    /// A handler returned.
+    /// Records that the handler returned.
     fn returned(self, error: Option<&HandlerError>, written: &[u8]) {
         match error {
             Some(error) => self.end(CallEnd::Failed(error.code()), error.message().as_bytes()),
@@ -105,7 +105,7 @@ impl Seen {
         }
     }
 
-    /// A call was answered from elsewhere.
+    /// Records how a call that was answered later ended.
     fn ended(self, outcome: &Outcome) {
         match outcome {
             Outcome::Short(bytes) => self.end(CallEnd::Answered, bytes),

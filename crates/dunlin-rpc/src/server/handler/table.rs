@@ -1,4 +1,4 @@
-//! The handlers of a server, by number.
+//! The handlers of a server, by id.
 
 use std::fmt;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -8,21 +8,21 @@ use super::{Execution, PrefetchFunction};
 use crate::channel::upcoming::Upcoming;
 use crate::HandlerId;
 
-/// Handlers by id.
+/// The handlers of a server.
 #[derive(Clone, Default)]
 pub(in crate::server) struct HandlerTable {
     by_id: Vec<Option<Execution>>,
-    /// The server's own, out of the way of the others: their ids are the highest.
+    /// The built-in ones, kept apart because their ids are the highest.
     reserved: Vec<(HandlerId, Execution)>,
     prefetch: Option<Arc<PrefetchFunction>>,
-    /// Names by which rights and errors know ids: those of handlers, and of what handlers stand for.
+    /// Names by which rights and errors refer to ids, of handlers and of what handlers serve under other ids.
     names: Vec<(HandlerId, Arc<str>)>,
-    /// Those that rights are no matter of.
+    /// Ids that are exempt from the check of rights.
     exempt: Vec<HandlerId>,
 }
 
 impl HandlerTable {
-    /// Adds a handler; `false` when the id is taken.
+    /// Adds a handler. Returns `false` if the id is taken.
     pub(in crate::server) fn insert(&mut self, id: HandlerId, execution: Execution) -> bool {
         let index = usize::from(id);
         if self.by_id.len() <= index {
@@ -41,12 +41,12 @@ impl HandlerTable {
         }
     }
 
-    /// Lets `prefetch` look at the requests of each batch before the first is handled.
+    /// Has `prefetch` called with the requests of each batch before the first is handled.
     pub(in crate::server) fn set_prefetch(&mut self, prefetch: Arc<PrefetchFunction>) {
         self.prefetch = Some(prefetch);
     }
 
-    /// Requests have come. What looks at them answers none, so its panic is nobody's error.
+    /// Called when requests have arrived. The function answers none of them, so a panic of it is no call's error.
     #[inline]
     pub(in crate::server) fn prefetch(&self, upcoming: Upcoming<'_>) {
         if let Some(prefetch) = &self.prefetch {
@@ -54,7 +54,7 @@ impl HandlerTable {
         }
     }
 
-    /// Names an id.
+    /// Sets the name of an id.
     pub(in crate::server) fn set_name(&mut self, id: HandlerId, name: &str) {
         self.names.push((id, name.into()));
     }
@@ -64,7 +64,7 @@ impl HandlerTable {
         found.map(|(_, name)| &**name)
     }
 
-    /// All names, for an error.
+    /// All names, for an error message.
     pub(in crate::server) fn names_in_words(&self) -> String {
         let names: Vec<&str> = self.names.iter().map(|(_, name)| &**name).collect();
         match names.is_empty() {
@@ -73,7 +73,7 @@ impl HandlerTable {
         }
     }
 
-    /// Puts something in the place of each handler, but for the server's own: it is given the handler and its name.
+    /// Replaces each handler, except the built-in ones, with what `wrap` returns for the handler and its name.
     pub(in crate::server) fn wrap(&mut self, wrap: impl Fn(Execution, &str) -> Execution) {
         for id in 0..self.by_id.len() {
             if let Some(execution) = self.by_id[id].take() {
@@ -83,7 +83,7 @@ impl HandlerTable {
         }
     }
 
-    /// Leaves an id to whoever has it, whatever rights say.
+    /// Exempts an id from the check of rights.
     pub(in crate::server) fn exempt(&mut self, id: HandlerId) {
         self.exempt.push(id);
     }
@@ -92,7 +92,7 @@ impl HandlerTable {
         self.exempt.contains(&id)
     }
 
-    /// The ids that have a handler or a name, without the server's own.
+    /// The ids that have a handler or a name, without those of built-in handlers.
     pub(in crate::server) fn ids(&self) -> impl Iterator<Item = HandlerId> + '_ {
         let with_handler = self.by_id.iter().enumerate();
         let with_handler = with_handler.filter(|(_, execution)| execution.is_some());
@@ -100,12 +100,13 @@ impl HandlerTable {
         with_handler.map(|(id, _)| id as HandlerId).chain(named)
     }
 
-    /// Adds a handler of the server's own.
+    /// Adds a built-in handler.
     pub(in crate::server) fn reserve(&mut self, id: HandlerId, execution: Execution) {
         self.reserved.push((id, execution));
     }
 
-    /// From now on a handler that ran on the polling thread runs on workers. `false`: it is none of those.
+    /// Moves a handler from the polling thread to the workers. Returns `false` if it is not a handler of the polling
+    /// thread.
     pub(in crate::server) fn run_apart(&mut self, id: HandlerId) -> bool {
         let Some(Some(execution)) = self.by_id.get_mut(usize::from(id)) else {
             return false;
@@ -123,7 +124,7 @@ impl HandlerTable {
         found.map(|(_, execution)| execution)
     }
 
-    /// Whether any handler runs on workers; async ones do without an executor.
+    /// Whether any handler runs on workers, as async ones do without an executor.
     pub(in crate::server) fn needs_workers(&self, has_executor: bool) -> bool {
         self.by_id
             .iter()
