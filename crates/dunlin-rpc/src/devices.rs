@@ -1,6 +1,6 @@
-//! The devices of this machine, and which of them a connection uses.
+//! The devices of this machine, and the choice of the device that a connection uses.
 //!
-//! The one list of devices above the wall. A new device is one more entry in [`open_all`].
+//! The only list of devices above the verbs layer. A new device is one more entry in [`open_all`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,28 +17,28 @@ use dunlin_verbs::{Device, DeviceAttributes, VerbsError};
 use crate::fabric::{DeviceFabric, Fabric, Fabrics};
 use crate::preset::Preset;
 
-/// How long a name is looked up where no other time is set.
+/// Default time limit for looking up a name.
 pub(crate) const LOOK_UP: Duration = Duration::from_secs(5);
 
 /// A device of this machine, or why it cannot be used.
 #[derive(Debug)]
 pub struct DeviceReport {
-    /// Its name on the command line.
+    /// The device's name, as on the command line.
     pub name: String,
-    /// What it can do, or what is missing.
+    /// What the device supports, or why it cannot be used.
     pub attributes: Result<DeviceAttributes, VerbsError>,
 }
 
-/// Between which addresses a device is to carry packets, as far as that is known.
+/// The addresses between which a device is to carry packets, as far as they are known.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Route {
-    /// Of this host.
+    /// The address of this host.
     pub(crate) local: Option<IpAddr>,
-    /// Of the peer's.
+    /// The address of the peer.
     pub(crate) remote: Option<IpAddr>,
 }
 
-/// All devices that Dunlin knows, usable here or not.
+/// Returns all devices that Dunlin knows, whether or not they can be used here.
 pub fn available() -> Vec<DeviceReport> {
     open_all(Route::default())
         .into_iter()
@@ -50,7 +50,7 @@ pub fn available() -> Vec<DeviceReport> {
         .collect()
 }
 
-/// The shared-memory device of this process; opened once, because peers are sessions with a device.
+/// The shared-memory device of this process, opened once because peers have sessions with a device.
 pub(crate) fn shared_memory() -> Result<ShmDevice, VerbsError> {
     static OPEN: PerProcess<Mutex<Option<ShmDevice>>> = PerProcess::new();
     let mut open = OPEN.get().lock().unwrap_or_else(PoisonError::into_inner);
@@ -62,7 +62,7 @@ pub(crate) fn shared_memory() -> Result<ShmDevice, VerbsError> {
     Ok(device)
 }
 
-/// The device on UDP of this process, as it is seen on a route; opened once, because it has a port.
+/// The UDP device of this process, as seen on a route; opened once because it has a port.
 pub(crate) fn udp(route: Route) -> Result<RoceDevice, VerbsError> {
     static OPEN: PerProcess<Mutex<Option<RoceDevice>>> = PerProcess::new();
     let mut open = OPEN.get().lock().unwrap_or_else(PoisonError::into_inner);
@@ -77,17 +77,17 @@ pub(crate) fn udp(route: Route) -> Result<RoceDevice, VerbsError> {
     })
 }
 
-/// The RDMA NICs that this process has opened, each once for each of its addresses; looked for again when asked for.
+/// The RDMA NICs that this process has opened, each once for each of its addresses; searched again on every request.
 static NICS: PerProcess<Mutex<Vec<IbvDevice>>> = PerProcess::new();
 
 fn nics() -> std::sync::MutexGuard<'static, Vec<IbvDevice>> {
     NICS.get().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Opens an RDMA NIC, or finds it among those that are open.
+/// Opens an RDMA NIC, or returns it if it is open already.
 fn open_nic(config: IbvConfig) -> Result<IbvDevice, VerbsError> {
     let mut open = nics();
-    // What was asked for without a choice of address is what is open already.
+    // A request without a choice of address gets what is open already.
     let by_name = |device: &&IbvDevice| {
         config.local_address.is_none() && config.device.as_deref() == Some(device.nic())
     };
@@ -103,7 +103,7 @@ fn open_nic(config: IbvConfig) -> Result<IbvDevice, VerbsError> {
     Ok(device)
 }
 
-/// The RDMA NICs for an address of this host, or all: by name, open or not usable.
+/// The RDMA NICs for an address of this host, or all of them: by name, opened or with the reason why not.
 pub(crate) fn verbs_hardware(
     local: Option<IpAddr>,
 ) -> Vec<(String, Result<IbvDevice, VerbsError>)> {
@@ -119,14 +119,14 @@ pub(crate) fn verbs_hardware(
     if let Some(address) = local {
         let mut config = config.clone();
         config.local_address = Some(address);
-        // A host's network for RDMA may be another than the one its names stand for; then any NIC may do.
+        // A host's RDMA network may differ from the one that its names resolve to; then any NIC may do.
         if let Ok(device) = open_nic(config) {
             return vec![(name(&device), Ok(device))];
         }
     }
     let listed = match dunlin_ibv::list_with(&config.library) {
         Ok(listed) if !listed.is_empty() => listed,
-        // It says what is missing.
+        // The error says what is missing.
         _ => return vec![("ibv".to_string(), open_nic(config))],
     };
     let open = |nic: String| {
@@ -137,21 +137,21 @@ pub(crate) fn verbs_hardware(
     listed.into_iter().map(|nic| open(nic.name)).collect()
 }
 
-/// The open NIC with a name; of several the last, which is the one that was chosen for an address.
+/// The open NIC with this name; of several the last, which is the one that was chosen for an address.
 pub(crate) fn nic(name: &str) -> Option<IbvDevice> {
     let open = nics();
     let named = open.iter().rfind(|device| device.attributes().name == name);
     named.cloned()
 }
 
-/// The device whose network interface has an address of this host.
+/// The device whose network interface has this address of the host.
 pub(crate) fn at(address: IpAddr) -> Option<String> {
     let open = nics();
     let mut here = open.iter().filter(|device| device.is_at(address));
     here.next().map(|device| device.attributes().name.clone())
 }
 
-/// What was chosen on a device beyond its name, for people; towards a peer at this address, or any.
+/// Describes, for people, what was chosen on a device beyond its name, towards a peer at this address or any.
 pub fn chosen(name: &str, peer: Option<IpAddr>) -> Option<String> {
     if name == "roce" {
         let device = udp(Route {
@@ -181,7 +181,7 @@ pub fn chosen(name: &str, peer: Option<IpAddr>) -> Option<String> {
     Some(format!("{}: {}", port.gid, port.why))
 }
 
-/// The way to a server; `None` without a route. For this host itself no address of it is named.
+/// The route to a server; `None` if there is none. For this host itself no local address is given.
 fn route(remote: SocketAddr) -> Option<Route> {
     let any: SocketAddr = match remote {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
@@ -197,22 +197,22 @@ fn route(remote: SocketAddr) -> Option<Route> {
     })
 }
 
-/// In front of the name of a device that Flor's queue pairs are made of.
+/// Prefix of the names of Flor's devices, before the name of the device below.
 const FLOR: &str = "flor-";
 
-/// Which of a host's devices are meant.
+/// Selects among the kinds of a host's devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kinds {
-    /// Those that there are.
+    /// The devices themselves.
     Bare,
-    /// Flor over each of them.
+    /// Flor over each of the devices.
     Flor,
-    /// All of these: what a server offers.
+    /// Both: what a server offers.
     All,
 }
 
 impl Kinds {
-    /// Those for clients of a preset.
+    /// The kinds for clients of a preset.
     pub(crate) fn of(preset: Preset) -> Self {
         match preset.is_over_flor() {
             true => Self::Flor,
@@ -220,7 +220,7 @@ impl Kinds {
         }
     }
 
-    /// A device that a user has named, as one of these: Flor over the device that was named, where that is asked for.
+    /// The name of the device of these kinds for a device that the user has named: Flor over it, if Flor is meant.
     pub(crate) fn name(self, name: &str) -> String {
         match self {
             Self::Flor if !name.starts_with(FLOR) => format!("{FLOR}{name}"),
@@ -228,7 +228,7 @@ impl Kinds {
         }
     }
 
-    /// Whether a device is one of these and what was asked for, by its name or its kind.
+    /// Whether a device is of these kinds and matches `only`, by its name or its kind.
     fn include(self, name: &str, only: Option<&str>) -> bool {
         let kind = |name: &str, only: &str| name == only || name.split(':').next() == Some(only);
         let below = below(name);
@@ -243,26 +243,26 @@ impl Kinds {
     }
 }
 
-/// Flor over a device, as Table 1 has it for what the device says of its network.
+/// Opens Flor over a device, with Table 1's settings for the network that the device reports.
 pub(crate) fn flor_over<D: Device>(device: &D) -> Result<FlorDevice<D>, VerbsError> {
     let config = FlorConfig::for_device(device.attributes());
     FlorDevice::new(device.clone(), config)
 }
 
-/// The device on which Flor's device of this name stands.
+/// The name of the device below Flor's device with this name.
 pub(crate) fn below(name: &str) -> Option<&str> {
     name.strip_prefix(FLOR)
 }
 
-/// Whether this is the name of a device of Flor's.
+/// Whether this is the name of a Flor device.
 pub(crate) fn is_flor(name: &str) -> bool {
     name.starts_with(FLOR)
 }
 
-/// Those over devices of one type that this process has opened: each has a thread.
+/// Flor's devices over devices of one type that this process has opened: each has a thread.
 type OpenFlor<D> = PerProcess<Mutex<Vec<FlorDevice<D>>>>;
 
-/// Flor over a device of this process, opened once for each that is not the same.
+/// Flor over a device of this process, opened once for each different device.
 fn flor<D: Device>(
     open: &'static OpenFlor<D>,
     device: &D,
@@ -296,10 +296,10 @@ pub(crate) fn flor_nic(nic: &IbvDevice) -> Result<FlorDevice<IbvDevice>, VerbsEr
     })
 }
 
-/// A device by name, open or not usable.
+/// A device by name, opened or with the reason why not.
 type Opened = (String, Result<Arc<dyn Fabric>, VerbsError>);
 
-/// All devices, with Flor over each of them.
+/// Opens all devices, and Flor over each of them.
 fn open_all(route: Route) -> Vec<Opened> {
     let mut all = vec![("shm".to_string(), shared_memory().map(fabric))];
     open_others(route, &mut all);
@@ -310,7 +310,8 @@ fn fabric<D: Device>(device: D) -> Arc<dyn Fabric> {
     Arc::new(DeviceFabric(device))
 }
 
-/// A device that somebody else has opened, or Flor over it where that is wanted and it is none of Flor's itself.
+/// The fabric of a device that the caller has opened, or of Flor over it if that is wanted and it is not a Flor device
+/// itself.
 pub(crate) fn fabric_on<D: Device>(
     device: &D,
     over_flor: bool,
@@ -321,7 +322,7 @@ pub(crate) fn fabric_on<D: Device>(
     }
 }
 
-/// All of RPC is compiled once for each device that is named here, and unit tests need shared memory alone.
+/// All of RPC is compiled once for each device named here, and unit tests need only shared memory.
 #[cfg(test)]
 fn open_others(_: Route, _: &mut Vec<Opened>) {}
 
@@ -338,11 +339,11 @@ fn open_others(route: Route, all: &mut Vec<Opened>) {
     all.push((format!("{FLOR}roce"), flor_udp(route).map(fabric)));
 }
 
-/// The usable devices, all or those with the name or kind `only`; of several NICs the one whose interface has the
-/// route's address of this host, if there is one.
+/// Returns the usable devices, all or those with the name or kind `only`; of several NICs the one whose interface has
+/// the route's local address, if there is one.
 ///
 /// # Errors
-/// The names there are, when `only` is none of them.
+/// If `only` matches none: the names that there are.
 pub(crate) fn fabrics(only: Option<&str>, route: Route, kinds: Kinds) -> Result<Fabrics, String> {
     let mut usable = Vec::new();
     let mut names = Vec::new();
@@ -363,20 +364,20 @@ pub(crate) fn fabrics(only: Option<&str>, route: Route, kinds: Kinds) -> Result<
     Ok(usable)
 }
 
-/// What a client of `address` offers when nothing is chosen: all devices that are usable here, with whom each can
+/// Returns what a client of `address` offers by default: all devices that are usable here, with the peers that each can
 /// reach; of several NICs the one whose interface leads to the address.
 ///
 /// # Errors
-/// When this host cannot be told from others.
+/// If this host cannot be distinguished from others.
 pub fn offered(address: &Address) -> std::io::Result<Vec<Capability>> {
     let towards = towards(address, LOOK_UP).unwrap_or_default();
     capabilities(&fabrics(None, towards, Kinds::Bare).unwrap_or_default())
 }
 
-/// The way on which a server would be reached; to a name that is not known there is none.
+/// Returns the route to a server; for an unknown name it is empty.
 ///
 /// # Errors
-/// When the name was not looked up within `timeout`.
+/// If the name was not looked up within `timeout`.
 pub(crate) fn towards(address: &Address, timeout: Duration) -> Result<Route, BootstrapError> {
     match look_up(address, timeout) {
         Ok(all) => Ok(all.into_iter().find_map(route).unwrap_or_default()),
@@ -385,11 +386,11 @@ pub(crate) fn towards(address: &Address, timeout: Duration) -> Result<Route, Boo
     }
 }
 
-/// What a process offers to its peers with a device: its name, and whom it reaches; shared memory by a folder as well,
-/// where it has one.
+/// Returns what a process offers to its peers with a device: its name, and the peers that it reaches; shared memory
+/// also by a directory, if it has one.
 ///
 /// # Errors
-/// When this host cannot be told from others.
+/// If this host cannot be distinguished from others.
 pub fn capability(attributes: &DeviceAttributes) -> std::io::Result<Vec<Capability>> {
     // Shared memory reaches the processes of this host.
     let reaches = match attributes.name.as_str() {
@@ -410,7 +411,7 @@ pub fn capability(attributes: &DeviceAttributes) -> std::io::Result<Vec<Capabili
     Ok(reaches.into_iter().map(capability).collect())
 }
 
-/// What this process can offer to a peer over `fabrics`.
+/// Returns what this process can offer to a peer over `fabrics`.
 pub(crate) fn capabilities(fabrics: &Fabrics) -> std::io::Result<Vec<Capability>> {
     let mut all = Vec::new();
     for fabric in fabrics {
@@ -424,7 +425,7 @@ mod tests {
     use super::*;
     use crate::server::MAX_CONNECTIONS;
 
-    /// Else a limit with another name ends them, in the middle of a handshake.
+    /// Otherwise connections would fail at a limit with another name, in the middle of a handshake.
     #[test]
     fn the_device_has_room_for_all_connections_of_a_server() {
         let limits = ShmConfig::default();

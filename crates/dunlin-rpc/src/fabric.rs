@@ -1,6 +1,6 @@
-//! Devices behind one door: what clients and servers ask of a device, without naming its type.
+//! Type erasure of devices: what clients and servers need of a device, without naming its type.
 //!
-//! Everything that runs for each message is compiled for its device; only the making of lanes and services, and one
+//! Everything that runs once per message is compiled for its device; only the making of lanes and services, and one
 //! call for each poll of a lane, goes through these traits.
 
 use std::any::Any;
@@ -31,39 +31,39 @@ use crate::sharing::Discipline;
 
 /// A device that can carry channels.
 pub(crate) trait Fabric: Send + Sync + fmt::Debug {
-    /// Limits and habits of the device.
+    /// Limits and properties of the device.
     fn attributes(&self) -> &DeviceAttributes;
-    /// The client's side of a new lane.
+    /// Opens the client's side of a new lane.
     fn open_lane(&self, config: &ChannelConfig) -> Result<Box<dyn OpeningLane>, VerbsError>;
-    /// The client's side of a new lane whose messages are SENDs.
+    /// Opens the client's side of a new lane whose messages are SENDs.
     fn open_sent(&self, config: &ChannelConfig) -> Result<Box<dyn OpeningLane>, VerbsError>;
-    /// The client's side of a new lane over a message pool.
+    /// Opens the client's side of a new lane over a message pool.
     fn open_pool(&self, config: &ChannelConfig) -> Result<Box<dyn OpeningLane>, VerbsError>;
-    /// The client's side of a new datagram session.
+    /// Opens the client's side of a new datagram session.
     fn open_session(&self, setup: SessionSetup) -> Result<Box<dyn OpeningLane>, VerbsError>;
-    /// Starts a thread of a client's.
+    /// Starts a thread of a client.
     fn spawn(&self, name: &str, run: Box<dyn FnOnce() + Send>) -> std::io::Result<()>;
-    /// What makes the lanes of a connection handle.
+    /// Returns what makes the lanes of a connection handle.
     fn lane_maker(&self) -> Result<Arc<dyn LaneMaker>, VerbsError>;
-    /// A queue pair's address on this device, as a peer of another address reaches it.
+    /// A queue pair's address on this device, as the peer at another address reaches it.
     fn address_for(&self, own: EndpointAddress, peer: &EndpointAddress) -> EndpointAddress;
-    /// The threads that serve clients over this device.
+    /// Starts the threads that serve clients over this device.
     fn serve(&self, setup: Arc<ServiceSetup>) -> Result<Box<dyn Service>, ServeError>;
 }
 
-/// Who will use a lane.
+/// The user of a lane.
 #[derive(Clone)]
 pub(crate) enum Owner {
     /// The calling thread: its datagram sessions share a queue pair.
     Thread,
-    /// Whoever it is handed to: it has a queue pair of its own.
+    /// Whatever it is handed to: it has a queue pair of its own.
     Alone,
-    /// Whoever it is handed to, with lanes to other servers: they share a queue pair, that of [`Lane::queue`], if it is
-    /// of the same device.
+    /// Whatever it is handed to, with lanes to other servers: they share a queue pair, that of [`Lane::queue`], if it
+    /// is of the same device.
     Beside(Arc<dyn Any + Send + Sync>),
 }
 
-/// How a datagram session is made.
+/// The parameters of a new datagram session.
 pub(crate) struct SessionSetup {
     pub(crate) config: ChannelConfig,
     pub(crate) protocol: Protocol,
@@ -74,11 +74,11 @@ pub(crate) struct SessionSetup {
 
 /// A lane whose server is not known yet.
 pub(crate) trait OpeningLane: Send {
-    /// Where the server reaches it.
+    /// The lane's address, for the server.
     fn address(&self) -> EndpointAddress;
-    /// What the server must know beyond that.
+    /// What the server must know in addition.
     fn parameters(&self) -> Parameters;
-    /// Joins it to the server.
+    /// Connects the lane to the server.
     fn connect(
         self: Box<Self>,
         peer: &EndpointAddress,
@@ -225,7 +225,7 @@ fn new_endpoint<D: Device>(device: &D, batches: &DatagramBatches) -> Result<Shar
     Ok(Arc::new(Mutex::new(endpoint)))
 }
 
-/// This as an endpoint of the device, if it is one and works.
+/// Returns this as an endpoint of the device, if it is one and usable.
 fn usable<D: Device>(queue: &Arc<dyn Any + Send + Sync>, device: &D) -> Option<Shared<D>> {
     let endpoint = Arc::clone(queue).downcast::<Mutex<Endpoint<D>>>().ok()?;
     let held = endpoint.lock().unwrap_or_else(PoisonError::into_inner);
@@ -236,11 +236,11 @@ fn usable<D: Device>(queue: &Arc<dyn Any + Send + Sync>, device: &D) -> Option<S
     usable.then_some(endpoint)
 }
 
-/// Those of one thread, on whatever devices, and whose they are among simulated ones.
+/// The endpoints of one thread on all devices, with the simulated thread that they belong to.
 type Endpoints = Vec<(usize, Weak<dyn Any + Send + Sync>)>;
 
-/// The endpoint of the calling thread on a device: one for all its sessions, whoever the servers are (FaSST §4). It
-/// lives as long as one of them.
+/// The endpoint of the calling thread on a device: one for all its sessions, with any servers (FaSST §4). It lives as
+/// long as one of them.
 fn endpoint_of_thread<D: Device>(
     device: &D,
     batches: &DatagramBatches,
@@ -251,7 +251,7 @@ fn endpoint_of_thread<D: Device>(
     let here = thread::simulated_number();
     let find = |held: &RefCell<(Option<Generation>, Endpoints)>| {
         let (made_in, endpoints) = &mut *held.borrow_mut();
-        // Those of the parent may be locked for ever.
+        // After a fork, those of the parent may be locked forever.
         if *made_in != Some(Generation::current()) {
             *made_in = Some(Generation::current());
             endpoints.clear();
@@ -261,11 +261,11 @@ fn endpoint_of_thread<D: Device>(
         let mut known = own.filter_map(|(_, endpoint)| endpoint.upgrade());
         known.find_map(|queue| usable(&queue, device))
     };
-    // A thread that ends may have no list any more.
+    // A thread that is ending may no longer have the list.
     if let Some(endpoint) = ENDPOINTS.try_with(find).ok().flatten() {
         return Ok(endpoint);
     }
-    // Which takes the time of a simulated thread, in which others look here.
+    // This takes simulated time, during which other threads access the list.
     let endpoint = new_endpoint(device, batches)?;
     let known: Arc<dyn Any + Send + Sync> = endpoint.clone();
     let own = (here, Arc::downgrade(&known));

@@ -1,24 +1,24 @@
-//! Devices for what is no RPC: streams and rings meet over the same handshake, and choose from the same list.
+//! Devices for users other than RPC: streams and rings connect over the same handshake, and choose from the same list.
 
 use dunlin_bootstrap::{Address, Capability};
 use dunlin_verbs::{Device, VerbsError};
 
 use crate::devices::{self, capability, Route};
 
-/// Something to do with a device whose type is known only when it is chosen.
+/// An operation on a device whose type is known only once it is chosen.
 pub trait DeviceVisitor {
-    /// What comes of it.
+    /// The operation's result.
     type Output;
 
-    /// Does it.
+    /// Runs the operation.
     fn visit<D: Device>(self, device: &D) -> Self::Output;
 }
 
-/// Shows a visitor the device with a name, as [`capabilities_towards`] gave it, for a peer at `address` or for all. A
-/// process opens a device once, for RPC and for all else.
+/// Runs a visitor on the device with a name that [`capabilities_towards`] returned, for a peer at `address` or for all.
+/// A process opens a device once, for RPC and everything else.
 ///
 /// # Errors
-/// When there is none of this name, or it cannot be opened here.
+/// If there is none of this name, or it cannot be opened here.
 pub fn visit_device<V: DeviceVisitor>(
     name: &str,
     address: Option<&Address>,
@@ -52,11 +52,11 @@ pub fn visit_device<V: DeviceVisitor>(
     }
 }
 
-/// What a process offers with all its devices, in whatever order they place WRITEs; of several NICs the one that leads
-/// to `address`, if there is one. Also why the others cannot be used.
+/// Returns what a process offers with all its devices, regardless of the order in which they place WRITEs; of several
+/// NICs the one that leads to `address`, if there is one. Also returns why the other devices cannot be used.
 ///
 /// # Errors
-/// When this host cannot be told from others.
+/// If this host cannot be distinguished from others.
 pub fn capabilities_towards(
     address: Option<&Address>,
 ) -> std::io::Result<(Vec<Capability>, Vec<String>)> {
@@ -79,7 +79,7 @@ pub fn capabilities_towards(
     Ok((usable, missing))
 }
 
-/// The way to a peer; nothing is known of it where its name is not.
+/// The route to a peer; empty if the peer's name is unknown.
 fn route_to(address: Option<&Address>) -> Route {
     let route = address.map(|address| devices::towards(address, devices::LOOK_UP));
     route.transpose().unwrap_or_default().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! How answers leave that do not stand in their place yet: from handlers elsewhere, of long requests, errors, and those
+//! Sends answers that are not in the batch yet: those of handlers elsewhere and of long requests, errors, and those
 //! that found no room.
 
 use super::{Connection, Outcome};
@@ -9,19 +9,20 @@ use crate::channel::{Channel, ChannelError};
 use crate::error::{FailureReason, WireFailure};
 use crate::HandlerId;
 
-/// Bytes of long responses that a client may leave unread.
+/// Maximum size in bytes of long responses that a client may leave unread.
 const MAX_EXPORTED_BYTES: usize = 256 << 20;
-/// Long responses that a client may leave unread: each has a registered region, of which a device has only so many.
+/// Maximum number of long responses that a client may leave unread: each has a registered region, and a device's number
+/// of regions is limited.
 const MAX_EXPORTS: usize = 1024;
 
 impl<C: Channel> Connection<C> {
-    /// A handler elsewhere has answered.
+    /// Takes the answer of a handler that ran elsewhere.
     pub(in crate::server) fn finished(
         &mut self,
         call: u64,
         outcome: Outcome,
     ) -> Result<(), ChannelError> {
-        // The caller of a cancelled one still waits for its slot to come back, but not for the bytes.
+        // The caller of a cancelled call still waits for its slot, but not for the bytes.
         match self.away.end(call) {
             None => return Ok(()),
             Some(true) => self.respond(call, Outcome::Short(Vec::new()))?,
@@ -50,7 +51,7 @@ impl<C: Channel> Connection<C> {
         )
     }
 
-    /// The caller has no right to call it.
+    /// Refuses a call without the right to make it.
     #[cold]
     pub(super) fn forbid(&mut self, call: u64, handler: HandlerId) -> Result<(), ChannelError> {
         let failure = self.caller.refuse_call(handler);
@@ -74,7 +75,8 @@ impl<C: Channel> Connection<C> {
         Ok(())
     }
 
-    /// Why a long response of so many bytes is not kept, if it is not: the client reads none of those that it has.
+    /// Returns an error if a long response of this size cannot be kept, because the client reads none of those that it
+    /// has.
     fn refuse_unread(&self, bytes: usize) -> Option<WireFailure> {
         let (waiting, waiting_bytes) = self.backlog.long();
         let unread_bytes = self.exported_bytes + waiting_bytes;
@@ -100,7 +102,7 @@ impl<C: Channel> Connection<C> {
         Ok(sent)
     }
 
-    /// Sends an answer; gives it back when there is no room.
+    /// Sends an answer; returns it if there is no room.
     pub(super) fn try_send(
         &mut self,
         call: u64,

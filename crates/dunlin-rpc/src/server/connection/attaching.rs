@@ -1,4 +1,4 @@
-//! Clients that ask for memory of the server.
+//! Attaching of the server's regions by clients.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use crate::channel::{Channel, ChannelError};
 use crate::error::{FailureReason, WireFailure};
 
 impl<C: Channel> Connection<C> {
-    /// Grants a region to the client: a registration in the domain of this connection, which ends with it.
+    /// Grants a region to the client by a registration in this connection's protection domain, which ends with the
+    /// connection.
     #[cold]
     pub(super) fn attach(&mut self, header: Header) -> Result<(), ChannelError> {
         if let Some(admitted) = &mut self.admitted {

@@ -1,4 +1,4 @@
-//! Answers that found no room in the client's ring, in their order, and how much memory they keep.
+//! Answers that found no room in the client's ring, in their order, and the memory that they hold.
 
 use std::collections::VecDeque;
 
@@ -7,9 +7,9 @@ use super::Outcome;
 /// See the module.
 pub(super) struct Backlog {
     answers: VecDeque<(u64, Outcome)>,
-    /// Longest response that goes through the ring.
+    /// Length of the longest response that goes through the ring.
     eager_bytes: usize,
-    /// Longer ones, and their bytes.
+    /// Number of longer ones, and their bytes.
     long: usize,
     long_bytes: usize,
 }
@@ -28,7 +28,7 @@ impl Backlog {
         self.answers.is_empty()
     }
 
-    /// Long responses that wait, and their bytes.
+    /// Number of waiting long responses, and their bytes.
     pub(super) fn long(&self) -> (usize, usize) {
         (self.long, self.long_bytes)
     }
@@ -40,7 +40,7 @@ impl Backlog {
         self.answers.push_back((call, outcome));
     }
 
-    /// Puts the first back that was taken.
+    /// Puts the answer that was taken back to the front.
     pub(super) fn push_front(&mut self, call: u64, outcome: Outcome) {
         let bytes = outcome.long_bytes(self.eager_bytes);
         self.long += usize::from(bytes > 0);

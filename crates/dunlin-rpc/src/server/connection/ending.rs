@@ -1,4 +1,5 @@
-//! How a connection ends whose server shuts down: with everything answered that was taken, and the answers at the client.
+//! The end of a connection when its server shuts down: every request that was taken is answered, and the answers have
+//! arrived at the client.
 
 use dunlin_link::Ticket;
 
@@ -6,31 +7,32 @@ use super::Connection;
 use crate::channel::message::Kind;
 use crate::channel::{Channel, ChannelError};
 
-/// What a connection has done so far of its end.
+/// The progress of a connection's end.
 #[derive(Debug, Default)]
 pub(super) struct Ending {
-    /// The client was told.
+    /// Whether the client was told.
     said_goodbye: bool,
-    /// The last request that brought the client something, when it was told.
+    /// The last work request that sent the client something when it was told.
     goodbye: Option<Ticket>,
-    /// All answers are known to have arrived.
+    /// Whether all answers are known to have arrived.
     settled: bool,
 }
 
 impl<C: Channel> Connection<C> {
-    /// Stops taking requests: what was taken is answered, later ones are refused. Asked again until all is quiet.
+    /// Stops taking requests: those taken are answered, later ones are refused. Called again until the connection is
+    /// quiet.
     pub(in crate::server) fn drain(&mut self) -> Result<(), ChannelError> {
         self.draining = true;
         self.say_goodbye()?;
         self.settle()
     }
 
-    /// Tells the client, as soon as that can be done: without that one whose lane is not active would wait for credits.
+    /// Tells the client as soon as possible: otherwise a client whose lane is not active would wait for credits.
     fn say_goodbye(&mut self) -> Result<(), ChannelError> {
         if self.ending.said_goodbye || !self.channel.is_met() || !self.channel.make_room(0)? {
             return Ok(());
         }
-        // The goodbye itself is not waited for: nobody's call needs it.
+        // The goodbye itself is not waited for: no call needs it.
         self.channel.flush()?;
         // There is to be room for it still: what waited before has taken some.
         if self.channel.is_short() || !self.channel.fence()? || !self.channel.make_room(0)? {
@@ -43,8 +45,8 @@ impl<C: Channel> Connection<C> {
         Ok(())
     }
 
-    /// Finds out whether all answers have arrived. An answer that was handed to the device has not: a packet of it that
-    /// is lost is not sent again by a queue pair that has ended.
+    /// Finds out whether all answers have arrived. An answer that was only posted may not have: a queue pair that has
+    /// ended does not retransmit a lost packet.
     fn settle(&mut self) -> Result<(), ChannelError> {
         self.channel.flush()?;
         let said_since = self.channel.unconfirmed() != self.ending.goodbye;
@@ -55,7 +57,7 @@ impl<C: Channel> Connection<C> {
         Ok(())
     }
 
-    /// Whether everything taken is answered, the answers are at the client, and every long one was read.
+    /// Whether every request taken is answered, the answers have arrived at the client, and every long one was read.
     pub(in crate::server) fn is_quiet(&self) -> bool {
         self.away.is_empty()
             && self.backlog.is_empty()

@@ -1,4 +1,4 @@
-//! Long requests, which are fetched before their handlers run, and what is handed to handlers elsewhere.
+//! Long requests, which are fetched before their handlers run, and the handing over of requests to handlers elsewhere.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use crate::server::dispatch::Apart;
 use crate::server::handler::Execution;
 use crate::HandlerId;
 
-/// A long request under way.
+/// A long request that is being fetched.
 #[derive(Debug)]
 pub(super) struct Fetching {
     pub(super) call: u64,
     handler: HandlerId,
-    /// Its caller has given it up.
+    /// Whether the caller has given up the call.
     cancelled: bool,
 }
 
@@ -37,7 +37,7 @@ impl<C: Channel> Connection<C> {
         if self.draining {
             return self.fail(call, WireFailure::new(FailureReason::ShuttingDown, 0, ""));
         }
-        // Which handler one with a trailer is for stands in what is to be fetched.
+        // For a request with a trailer, the handler's id is in the part still to be fetched.
         if header.handler != TIMED && context.handlers.get(header.handler).is_none() {
             return self.fail_unknown(call, header.handler);
         }
@@ -60,7 +60,7 @@ impl<C: Channel> Connection<C> {
         }
     }
 
-    /// The caller has given up: whoever has the request is told, or will not have it.
+    /// Cancels a call whose caller has given up: its handler is told, or not run.
     pub(super) fn cancel(&mut self, call: u64) {
         self.away.cancel(call);
         let mut fetching = self.fetching.iter_mut();

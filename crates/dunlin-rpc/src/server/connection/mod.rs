@@ -1,4 +1,5 @@
-//! One client's connection at the server: takes requests, runs or hands out their handlers, sends responses.
+//! One client's connection at the server: takes requests, runs their handlers or hands the requests to them, sends
+//! responses.
 
 mod answering;
 mod attaching;
@@ -34,26 +35,26 @@ use ending::Ending;
 use long::Fetching;
 pub(in crate::server) use outcome::{execute, Outcome};
 
-/// Requests taken from one connection before the next gets its turn.
+/// Number of requests taken from one connection before the next gets its turn.
 const POLL_BUDGET: usize = 64;
-/// Long requests of one client that are being fetched; while there are so many, no more of its messages are taken.
+/// Maximum number of a client's long requests being fetched; at this limit no more of its messages are taken.
 const MAX_FETCHES: usize = 64;
-/// Bytes of them; a request that is alone is fetched however long it is.
+/// Maximum size of them in bytes; a request that is the only one is fetched whatever its length.
 const MAX_FETCHING_BYTES: usize = 64 << 20;
-/// Calls of one client whose handlers run elsewhere, and answers that wait for room in its ring.
+/// Maximum number of a client's calls whose handlers run elsewhere, and of answers that wait for room in its ring.
 const MAX_PENDING: usize = 4096;
 
-/// What came of short requests.
+/// Result of serving short requests.
 struct Served {
-    /// Messages that were taken.
+    /// Number of messages taken.
     messages: usize,
-    /// The last of them, if its answer is not on its way.
+    /// The last of them, if its answer has not been sent.
     other: Option<Header>,
     /// How its handler ended, if it ran.
     outcome: Option<Outcome>,
 }
 
-/// What connections of a poller share.
+/// What a poller's connections share.
 pub(in crate::server) struct Context {
     pub(in crate::server) handlers: HandlerTable,
     pub(in crate::server) dispatch: Dispatch,
@@ -61,7 +62,7 @@ pub(in crate::server) struct Context {
 }
 
 impl Context {
-    /// A client's end: said to the log, and counted.
+    /// Logs and counts the end of a client's connection.
     #[cold]
     pub(in crate::server) fn ended(&self, client: u64, error: &ChannelError) {
         let violation = error.is_violation();
@@ -78,10 +79,10 @@ impl Context {
 pub(in crate::server) struct Connection<C: Channel> {
     pub(in crate::server) id: u64,
     pub(in crate::server) channel: C,
-    /// Long responses that the client has not released, by call.
+    /// Long responses that the client has not released yet, by call.
     exported: Vec<(u64, Buffer<C::Device>)>,
     exported_bytes: usize,
-    /// Long requests under way.
+    /// Long requests that are being fetched.
     fetching: Vec<Fetching>,
     /// Answers that found no room.
     backlog: Backlog,
@@ -92,10 +93,10 @@ pub(in crate::server) struct Connection<C: Channel> {
     draining: bool,
     ending: Ending,
     poller: usize,
-    /// Credits, when the client counts them.
+    /// Credits, if the client uses them.
     admitted: Option<Admitted>,
     regions: Arc<ServedRegions<C::Device>>,
-    /// Those that this client has attached: their place in the list, and the registration that is its own.
+    /// Regions that this client has attached: their index in the list, and the client's own registration.
     attached: Vec<(usize, <C::Device as Device>::Region)>,
 }
 
@@ -109,7 +110,7 @@ impl<D: Device> Exporter for Arc<BufferPool<D>> {
 }
 
 impl<C: Channel> Connection<C> {
-    /// Where the peer's memory is mapped here, a READ is done when it is posted.
+    /// If the peer's memory is mapped here, a READ is complete once it is posted.
     const READS_ARE_COPIES: bool = <C::Device as Device>::QueuePair::MAPS_PEERS;
 
     pub(in crate::server) fn new(
@@ -138,7 +139,7 @@ impl<C: Channel> Connection<C> {
         }
     }
 
-    /// Takes and answers what has arrived; says how much that was.
+    /// Takes and answers what has arrived, and returns the amount of work done.
     #[inline]
     pub(in crate::server) fn poll(&mut self, context: &Context) -> Result<usize, ChannelError> {
         if self.channel.is_idle() && self.backlog.is_empty() && !self.wants_attention() {
@@ -166,8 +167,8 @@ impl<C: Channel> Connection<C> {
                 None => self.dispatch(header, context)?,
             }
             if Self::READS_ARE_COPIES && header.kind == Kind::LongRequest {
-                // It is here already: its handler runs while it is in the cache, and the next one lands in the same
-                // buffer.
+                // The request is here already: its handler runs while it is in the cache, and the next one is fetched
+                // into the same buffer.
                 taken += self.progress(context)?;
             }
         }
@@ -191,8 +192,8 @@ impl<C: Channel> Connection<C> {
         }
     }
 
-    /// Runs the handlers of short requests on this thread, as long as their answers are short, too. Ends at a message
-    /// that is not of this kind, or whose handler has ended in another way.
+    /// Runs the handlers of short requests on this thread, as long as their answers are short, too. Stops at a message
+    /// of another kind, or at a handler that ended otherwise.
     #[inline]
     fn serve(&mut self, most: usize, context: &Context) -> Result<Served, ChannelError> {
         let limits = self.limits();
@@ -214,7 +215,7 @@ impl<C: Channel> Connection<C> {
             let Some(Execution::Inline(function)) = context.handlers.get(asked.handler) else {
                 return None;
             };
-            // What is refused here is refused again, with the reason, where it is dispatched.
+            // What is refused here is refused again, with the reason, at the dispatch.
             let refused = |admitted: &mut Admitted| admitted.take().is_err();
             if *draining
                 || granted.is_some_and(|granted| !granted.may_call(asked.handler))
@@ -243,7 +244,8 @@ impl<C: Channel> Connection<C> {
             None
         };
         let mut ahead = |upcoming: Upcoming<'_>| context.handlers.prefetch(upcoming);
-        // A panic is caught once for all of them: whose it was is known, and the channel is as before the handler ran.
+        // A panic is caught once for all of them: the handler that caused it is known, and the channel is in the state
+        // before the handler ran.
         let served = catch_unwind(AssertUnwindSafe(|| {
             channel.serve(most, &mut ahead, &mut run)
         }));
@@ -254,7 +256,7 @@ impl<C: Channel> Connection<C> {
                 outcome = Some(Outcome::panicked());
                 (ran as usize, Some(Header::new(Kind::Request, 0, call, 0)))
             }
-            // Not a handler's.
+            // Not the panic of a handler.
             (Err(panic), None) => resume_unwind(panic),
         };
         Ok(Served {
@@ -264,18 +266,18 @@ impl<C: Channel> Connection<C> {
         })
     }
 
-    /// Whether it has brought no request since this was asked last, and the server wants none of it.
+    /// Whether it has brought no request since the last call of this, and the server wants none from it.
     pub(in crate::server) fn is_quiet_now(&mut self) -> bool {
         self.admitted.as_mut().is_some_and(Admitted::is_quiet_now)
     }
 
-    /// Whether credits are to be looked after, whatever has come.
+    /// Whether credits need attention, whether or not requests have come.
     #[inline]
     fn wants_attention(&self) -> bool {
         self.admitted.as_ref().is_some_and(Admitted::is_due)
     }
 
-    /// As [`Connection::poll`], for one message; says for which handler, if it was a short request.
+    /// As [`Connection::poll`], for one message; returns the handler's id if it was a short request.
     #[cold]
     pub(in crate::server) fn poll_one(
         &mut self,
@@ -298,7 +300,7 @@ impl<C: Channel> Connection<C> {
         Ok((1, handler))
     }
 
-    /// Whether requests have to wait in the ring: for answers that have no room, or for memory.
+    /// Whether requests must wait in the ring, for room for answers or for memory.
     #[inline]
     fn is_full(&self) -> bool {
         let fetches_enough = || {
@@ -308,7 +310,7 @@ impl<C: Channel> Connection<C> {
         !self.backlog.is_empty() || (!self.fetching.is_empty() && fetches_enough())
     }
 
-    /// Looks for completions and failures.
+    /// Takes completions, and checks for failures.
     pub(in crate::server) fn progress(&mut self, context: &Context) -> Result<usize, ChannelError> {
         self.channel.progress()?;
         self.channel.flush()?;
@@ -395,8 +397,8 @@ impl<C: Channel> Connection<C> {
         }
     }
 
-    /// Runs a handler on this thread, for the request that was received last or one that has landed. `has_place`: there
-    /// is room for its answer, and none waits before it.
+    /// Runs a handler on this thread, for the request received last or one that has been fetched. `has_place` says that
+    /// there is room for its answer, and that no other answer waits before it.
     #[inline]
     fn run(
         &mut self,
@@ -431,8 +433,8 @@ impl<C: Channel> Connection<C> {
         !self.fetching.is_empty()
     }
 
-    /// Whether a message has begun to arrive that can be taken: where there is no room for its answer it waits until the
-    /// client has read others, which wakes whoever sleeps.
+    /// Whether a message that can be taken has begun to arrive. If there is no room for its answer, it waits until the
+    /// client has read others, which wakes a sleeping poller.
     #[inline]
     pub(in crate::server) fn has_arrival(&self) -> bool {
         self.channel.has_arrival() && self.channel.may_have_room()
@@ -446,7 +448,7 @@ impl<C: Channel> Connection<C> {
 
     /// See [`crate::channel::carrier::Carrier::prepare_sleep`].
     pub(in crate::server) fn prepare_sleep(&mut self) -> Result<bool, ChannelError> {
-        // What found no entry of the send queue.
+        // What found no free entry in the send queue.
         self.channel.flush()?;
         self.channel.prepare_sleep()
     }

@@ -1,4 +1,4 @@
-//! How a handler ended, and what its caller is to be told.
+//! How a handler ended, and what is sent to its caller.
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
@@ -6,7 +6,7 @@ use crate::channel::buffers::BytesMut;
 use crate::error::{FailureReason, WireFailure};
 use crate::server::handler::{Elsewhere, HandlerError, HandlerFunction, Request, Responder};
 
-/// A response that is ready to go.
+/// A response that is ready to be sent.
 pub(in crate::server) enum Outcome {
     Short(Vec<u8>),
     Long(Box<dyn BytesMut>),
@@ -17,7 +17,7 @@ pub(in crate::server) enum Outcome {
 pub(in crate::server) type Ended = Result<Result<(), HandlerError>, Box<dyn std::any::Any + Send>>;
 
 impl Outcome {
-    /// Of a handler that did not write its response into its place, or failed.
+    /// Makes the outcome of a handler that failed, or whose response is not in the batch.
     pub(in crate::server) fn new(ended: Ended, elsewhere: Elsewhere) -> Self {
         match ended {
             Ok(Ok(())) => match elsewhere {
@@ -29,7 +29,7 @@ impl Outcome {
         }
     }
 
-    /// Bytes of a response that the client fetches; none of one that goes through its ring, and of an error.
+    /// Length of a response that the client fetches by READ; 0 for one that goes through its ring, and for an error.
     pub(super) fn long_bytes(&self, eager_bytes: usize) -> usize {
         match self {
             Self::Short(bytes) if bytes.len() > eager_bytes => bytes.len(),
@@ -38,13 +38,13 @@ impl Outcome {
         }
     }
 
-    /// Of a handler that panicked.
+    /// Makes the outcome of a handler that panicked.
     pub(in crate::server) fn panicked() -> Self {
         Self::Failure(WireFailure::new(FailureReason::Panicked, 0, ""))
     }
 }
 
-/// Runs a handler, and stops its panic.
+/// Runs a handler, and catches its panic.
 #[inline]
 pub(in crate::server) fn execute(
     function: &HandlerFunction,

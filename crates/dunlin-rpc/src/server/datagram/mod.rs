@@ -1,7 +1,7 @@
-//! Serving over datagrams: pollers that each own one UD queue pair, and the sessions of clients on them (FaSST §4).
+//! Serving over datagrams: pollers, each with one UD queue pair, and the sessions of clients on them (FaSST §4).
 //!
-//! A client's session stands on one poller for its life (FaSST's peer threads). The threads start with the first such
-//! client.
+//! A client's session stays at one poller for its lifetime (FaSST's peer threads). The threads start with the first
+//! such client.
 
 mod outgoing;
 mod poller;
@@ -29,7 +29,7 @@ use poller::{Newcomer, Poller, PollerHandle};
 /// The service over datagrams.
 pub(super) struct DatagramService<D: Device> {
     threads: ThreadGroup<PollerHandle<D>, D>,
-    /// Of clients that may have datagrams or rings.
+    /// The scheduler for clients that may use datagrams or rings.
     admission: Arc<Admission>,
 }
 
@@ -41,7 +41,7 @@ impl<D: Device> DatagramService<D> {
         }
     }
 
-    /// Its threads.
+    /// The threads of the service.
     pub(super) fn threads(&self) -> &dyn Threads {
         &self.threads
     }
@@ -62,7 +62,7 @@ impl<D: Device> DatagramService<D> {
         started.map_err(threads::to_client)
     }
 
-    /// Joins a new client to the poller with the fewest.
+    /// Assigns a new client to the poller with the fewest clients.
     pub(super) fn accept(
         &self,
         protocol: Protocol,
@@ -72,7 +72,7 @@ impl<D: Device> DatagramService<D> {
     ) -> Result<(EndpointAddress, Parameters), AcceptError> {
         let theirs = Greeting::read(parameters)?;
         let started = self.started()?;
-        // Others who come now wait for the places.
+        // Other clients that come now wait for the places.
         thread::hold(|| self.accept_held(started, protocol, (peer, parameters, caller), theirs))
     }
 
@@ -112,7 +112,7 @@ impl<D: Device> DatagramService<D> {
         if let Some(zone) = &newcomer.zone {
             zone.tell(&mut answer);
         }
-        // All sessions stand on the poller's queue pair.
+        // All sessions use the poller's queue pair.
         started.adopt(index, newcomer.id, newcomer, None);
         Ok((told, answer))
     }
@@ -132,7 +132,7 @@ impl<D: Device> DatagramService<D> {
             .then(|| Zone::new(device, eager, parameters).map(Box::new))
             .transpose()?;
         let mut session_slots = poller.session_slots();
-        // With the place: a queue pair without sessions may become another.
+        // Under the same lock as the place: a queue pair without sessions may be replaced.
         let told = poller.address().ok_or_else(|| {
             VerbsError::Peer(
                 "the server's datagram queue pair failed and is made anew: connect again".into(),

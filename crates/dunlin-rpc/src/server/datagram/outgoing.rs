@@ -1,5 +1,5 @@
-//! The responses of a pass, in one open packet for each session that has some: they leave together (FaSST's response
-//! batching).
+//! The responses of a pass, in one open packet for each session that has some; the packets are sent together (FaSST's
+//! response batching).
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::channel::datagram::packet::{Head, Packet, Room};
 use crate::channel::datagram::Endpoint;
 use crate::channel::ChannelError;
 
-/// Packets before they have to leave.
+/// Number of packets after which they must be sent.
 const PACKETS: usize = 64;
 
-/// A session's open packet, as long as the batch is the same.
+/// A session's open packet, valid as long as the batch is the same.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct OpenPacket {
     batch: u64,
@@ -25,7 +25,7 @@ pub(super) struct OpenPacket {
 pub(super) struct Target {
     pub(super) number: u32,
     pub(super) to: Head,
-    /// What goes into one datagram.
+    /// What fits into one datagram.
     pub(super) room: Room,
 }
 
@@ -35,10 +35,10 @@ pub(super) struct Outgoing {
     packets: Vec<Packet>,
     owners: Vec<(u32, Head)>,
     used: usize,
-    /// Counted from one: no open_packet is of batch zero.
+    /// Counted from one: no open packet is of batch zero.
     batch: u64,
     packet_bytes: usize,
-    /// Says what clients are asked for.
+    /// Says what clients are asked to do.
     share: Arc<DatagramShare>,
 }
 
@@ -54,7 +54,7 @@ impl Outgoing {
         }
     }
 
-    /// The session's packet with room for a message of `payload` bytes.
+    /// Returns the session's packet with room for a message of `payload` bytes.
     #[inline]
     pub(super) fn packet<D: Device>(
         &mut self,
@@ -69,7 +69,7 @@ impl Outgoing {
         self.begin(open_packet, target, endpoint)
     }
 
-    /// An empty packet for the session.
+    /// Starts an empty packet for the session.
     #[inline]
     pub(super) fn begin<D: Device>(
         &mut self,
@@ -80,7 +80,8 @@ impl Outgoing {
         if self.is_full() {
             self.flush(endpoint)?;
         }
-        // Without room for them there are more: what one datagram asks for at most, because then no other is taken.
+        // If they could not be sent, there are more: at most what one datagram asks for, because then no other datagram
+        // is taken.
         let index = self.used;
         self.used += 1;
         if index == self.packets.len() {
@@ -97,25 +98,26 @@ impl Outgoing {
         Ok(packet)
     }
 
-    /// Whether they have to leave before there are more.
+    /// Whether the packets must be sent before more are added.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.used >= PACKETS
     }
 
-    /// Whether none waits to leave.
+    /// Whether there are no packets to send.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.used == 0
     }
 
-    /// Throws all away.
+    /// Discards all packets.
     pub(super) fn clear(&mut self) {
         self.used = 0;
         self.batch += 1;
     }
 
-    /// Hands all to the device, with one doorbell for many. Those that find no room stay for the next flush.
+    /// Posts all packets, with one doorbell for many. Those that find no room in the send queue stay for the next
+    /// flush.
     #[inline]
     pub(super) fn flush<D: Device>(
         &mut self,
@@ -135,7 +137,7 @@ impl Outgoing {
             });
         }
         let all = self.packets[..used].iter().zip(&self.owners);
-        // A handler that failed may have left a packet without a message.
+        // A failed handler may have left a packet without a message.
         let full = all.filter(|(packet, _)| !packet.is_empty());
         let mut left =
             endpoint.send(full.map(|(packet, (number, _))| (*number, packet.bytes())))?;

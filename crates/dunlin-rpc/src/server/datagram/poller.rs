@@ -1,4 +1,4 @@
-//! The thread that owns a server's datagram queue pair: all sessions of its clients stand on that one.
+//! The poller that owns a datagram queue pair, which all sessions of its clients use.
 
 mod rounds;
 #[cfg(all(test, not(loom)))]
@@ -31,58 +31,60 @@ use crate::server::mailbox::{Mail, Mailbox};
 use crate::server::places::Places;
 use crate::server::threads::HasMailbox;
 
-/// Datagrams taken before the responses leave.
+/// Number of datagrams taken before the responses are sent.
 const POLL_BUDGET: usize = 64;
-/// The same where a SEND is a copy: no doorbell is saved by waiting, and the client goes on meanwhile.
+/// The same on devices on which a SEND is a copy: waiting saves no doorbell, and the client can go on meanwhile.
 const POLL_BUDGET_OF_MEMORY: usize = 8;
-/// A session that was silent for so long gives its place to a newcomer when there is no other: where the device does
-/// not hear of it, a client that died says nothing.
+/// A session that was silent for this long loses its place to a new client if there is no other place: a client that
+/// died goes unnoticed if the device does not report it.
 const SILENCE: Duration = Duration::from_secs(60);
-/// Between the failure of a queue pair and the next one, and between attempts: most likely the port is down.
+/// Time between the failure of a queue pair and the attempt to make the next one, and between attempts: most likely the
+/// port is down.
 const RENEWAL: Duration = Duration::from_millis(100);
 
-/// The poller's queue pair among the connections of its mailbox: no session has this id.
+/// Id of the poller's queue pair among the connections of its mailbox: no session has this id.
 const QUEUE_PAIR: u64 = 0;
 
-/// A session that was accepted.
+/// An accepted session.
 pub(super) struct Newcomer<D: Device> {
     pub(super) id: u64,
     pub(super) number: u32,
     pub(super) protocol: Protocol,
     pub(super) cookie: u64,
-    /// The queue pair that it was told of.
+    /// The address of the queue pair that the client was told.
     pub(super) told: EndpointAddress,
     pub(super) theirs: Greeting,
     pub(super) deadlines: Deadlines,
     pub(super) caller: Caller,
     pub(super) route: Route<D>,
-    /// RECEIVEs, unless those of an earlier session at the same place are there.
+    /// RECEIVEs, unless those of an earlier session at the same place still exist.
     pub(super) block: Option<Block<D>>,
-    /// Where its requests are written, if they are.
+    /// The zone into which its requests are written, if they are written.
     pub(super) zone: Option<Box<Zone<D>>>,
 }
 
 /// The places of sessions, and their memory.
 pub(super) struct SessionSlots<D: Device> {
     pub(super) places: Places,
-    /// Sessions that there are RECEIVEs for, at the queue pair or on their way to it.
+    /// Number of sessions for which there are RECEIVEs, posted or on their way.
     pub(super) provided: usize,
-    /// Where that memory comes from.
+    /// Provides their memory.
     pub(super) stock: Stock<D>,
 }
 
-/// Sessions that RECEIVEs are kept for beyond those that there are: clients that come and go cost no registration.
+/// Number of sessions beyond the existing ones for which RECEIVEs are kept: clients that come and go need no
+/// registration.
 const SPARE: usize = 2;
 
-/// The outside of a poller.
+/// The part of a poller that other threads use.
 pub(super) struct PollerHandle<D: Device> {
     pub(super) mailbox: Mailbox<Newcomer<D>, D::CompletionChannel>,
     pub(super) session_slots: Mutex<SessionSlots<D>>,
-    /// Accepted and not adopted yet.
+    /// Number of clients accepted and not adopted yet.
     pub(super) waiting: AtomicUsize,
-    /// A newcomer found no place.
+    /// Set when a new client found no place.
     pub(super) crowded: AtomicBool,
-    /// Where clients reach the queue pair; nowhere between its failure and the next one.
+    /// The address of the queue pair; `None` between its failure and the next one.
     address: Mutex<Option<EndpointAddress>>,
     pub(super) packet_bytes: usize,
     pub(super) domain: D::ProtectionDomain,
@@ -113,12 +115,12 @@ impl<D: Device> PollerHandle<D> {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where clients reach the queue pair; `None` while it is made anew.
+    /// The address of the queue pair; `None` while it is being replaced.
     pub(super) fn address(&self) -> Option<EndpointAddress> {
         *self.address.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The queue pair was made anew.
+    /// Called when the queue pair was replaced.
     fn renewed(&self, endpoint: &Endpoint<D>) {
         self.mailbox.owns(QUEUE_PAIR, endpoint.aborter());
         self.set_address(Some(endpoint.address()));
@@ -138,7 +140,7 @@ impl<D: Device> HasMailbox for PollerHandle<D> {
     }
 }
 
-/// The inside.
+/// The part of a poller that its thread owns.
 pub(super) struct Poller<D: Device> {
     handle: Arc<PollerHandle<D>>,
     index: usize,
@@ -147,30 +149,30 @@ pub(super) struct Poller<D: Device> {
     sessions: Vec<Option<Session>>,
     /// Zones of sessions whose requests are written, with their numbers.
     zones: Vec<(u32, Box<Zone<D>>)>,
-    /// Sessions that datagrams have come for, one entry each.
+    /// Sessions for which datagrams have come, one entry for each datagram.
     ready: VecDeque<u32>,
     outgoing: Outgoing,
     scratch: Box<[u8]>,
     budget: usize,
-    /// Memory of long requests.
+    /// Memory for long requests.
     spare: Spare,
     longest: usize,
     usual: usize,
-    /// Requests and datagrams that have come in all, modulo 2^32, for the scheduler.
+    /// Total number of requests and of datagrams that have come, modulo 2^32, for the scheduler.
     requests: u32,
     datagrams: u32,
     share: Arc<DatagramShare>,
     /// The time of the last check.
     now: Instant,
     said_goodbye: bool,
-    /// When another queue pair is made; the one there is has failed.
+    /// When a new queue pair is to be made, if the current one has failed.
     renewal: Option<Instant>,
-    /// Memory of sessions that have ended is to be given back.
+    /// Whether memory of sessions that have ended is to be released.
     leaving: bool,
 }
 
 impl<D: Device> Poller<D> {
-    /// Makes the endpoint of a poller, with RECEIVEs for clients that are quicker than their adoption.
+    /// Makes the endpoint of a poller, with RECEIVEs for clients that send before they are adopted.
     pub(super) fn endpoint(
         device: &D,
         wake: &D::CompletionChannel,
@@ -220,7 +222,7 @@ impl<D: Device> Poller<D> {
         }
     }
 
-    /// Does something with a session, which ends when that fails.
+    /// Runs a function on a session, which ends if that fails.
     #[inline]
     fn with(
         &mut self,
@@ -259,7 +261,7 @@ impl<D: Device> Poller<D> {
                     let number = place_of(connection);
                     let session = self.sessions.get(number as usize);
                     let same = |session: &Session| session.id == connection;
-                    // A client that left does not need its answer.
+                    // A client that has left needs no answer.
                     if session.and_then(Option::as_ref).is_some_and(same) {
                         self.with(number, |session, tools, _| {
                             session.finished(call, outcome, tools)
@@ -303,7 +305,7 @@ impl<D: Device> Poller<D> {
         self.endpoint.join(number, route);
         let posted = block.map_or(Ok(()), |block| self.endpoint.provide(block));
         self.handle.waiting.fetch_sub(1, Ordering::Relaxed);
-        // One that has failed keeps its address until there is another.
+        // A queue pair that has failed keeps its address until there is a new one.
         let is_there = told == self.endpoint.address() && self.renewal.is_none();
         let known = posted.and_then(|()| match is_there {
             true => Ok(()),
@@ -342,8 +344,8 @@ impl<D: Device> Poller<D> {
         }
     }
 
-    /// The queue pair has failed, as one does whose port went down while it sent. All sessions are lost with it;
-    /// newcomers are sent away until there is another.
+    /// Handles the failure of the queue pair, as when its port goes down while it sends. All its sessions are lost; new
+    /// clients are refused until there is another queue pair.
     #[cold]
     fn fail(&mut self, error: &ChannelError) {
         self.end_all(error);
@@ -354,7 +356,7 @@ impl<D: Device> Poller<D> {
         }
     }
 
-    /// Makes the queue pair anew when it is time.
+    /// Replaces the queue pair when it is time.
     #[cold]
     fn renew(&mut self) {
         let now = thread::now();
@@ -375,12 +377,12 @@ impl<D: Device> Poller<D> {
         }
     }
 
-    /// Gives back memory of sessions that have ended: as datagrams use it up, or at once when there is no session at
-    /// all, by another queue pair.
+    /// Releases memory of sessions that have ended: as datagrams consume its RECEIVEs, or, if there is no session at
+    /// all, at once by replacing the queue pair.
     #[cold]
     fn give_back(&mut self) {
         let handle = Arc::clone(&self.handle);
-        // Newcomers wait meanwhile, and hear of the queue pair that there is then.
+        // New clients wait meanwhile, and are told the new queue pair.
         let mut session_slots = handle.session_slots();
         if self.endpoint.has_leaving() && session_slots.places.clients() == 0 {
             self.ready.clear();
@@ -400,7 +402,7 @@ impl<D: Device> Poller<D> {
         }
     }
 
-    /// Ends sessions whose clients are no more, as far as the device hears of it.
+    /// Ends sessions whose clients no longer exist, if the device reports that.
     #[cold]
     fn end_gone(&mut self) {
         for number in 0..self.sessions.len() as u32 {
@@ -410,7 +412,7 @@ impl<D: Device> Poller<D> {
         }
     }
 
-    /// Ends sessions of which nothing was heard for long.
+    /// Ends sessions that have been silent for long.
     #[cold]
     fn make_places(&mut self) {
         let silent = |session: &Session| self.now.duration_since(session.heard) >= SILENCE;
@@ -424,10 +426,10 @@ impl<D: Device> Poller<D> {
         }
     }
 
-    /// Serves what has come for sessions, within the budget.
+    /// Serves what has arrived for sessions, within the budget.
     #[inline]
     fn serve(&mut self) -> Result<usize, ChannelError> {
-        // First: a question about a request that is here is not to be answered as if it were lost.
+        // First, so that a question about a request that is already here is not answered as if the request were lost.
         let written = self.serve_zones();
         let ready = &mut self.ready;
         let mut taken = written + self.endpoint.poll(|session| ready.push_back(session))?;

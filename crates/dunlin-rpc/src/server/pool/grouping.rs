@@ -5,19 +5,20 @@ use std::time::Duration;
 use crate::admission::grouping::groups::Rules;
 use crate::admission::grouping::pace::Pace;
 
-/// How clients of the preset `scalerpc` are served by turns.
+/// How clients of the preset `scalerpc` take turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grouping {
-    /// Clients of a group, from 1 to 1024; 40 by default, as in the paper (§3.6.1). Each poller has its share.
+    /// Number of clients in a group, from 1 to 1024; 40 by default, as in the paper (§3.6.1). Each poller has its
+    /// share.
     pub clients: usize,
     /// How long a group is served while others wait, from 1 µs to a second; 100 µs by default (§3.6.1).
     pub slice: Duration,
-    /// Whether groups and slices follow the priorities of clients (§3.2); they do by default. Not: all groups are of
-    /// the default size, within the legal range, and served alike.
+    /// Whether groups and slices follow the priorities of clients (§3.2); they do by default. If not, all groups have
+    /// the default size, within the legal range, and equal slices.
     pub by_priority: bool,
-    /// Whether requests of the next group are fetched while the last answers of a turn are under way, so that the
-    /// change of turns hides behind them (§3.3). Off by default: they are fetched when the turn has ended, because a
-    /// NIC whose cache holds the connections of little more than a group loses those that the answers need
+    /// Whether requests of the next group are fetched while the last answers of a turn are in flight, so that the
+    /// change of turns overlaps with them (§3.3). Off by default: requests are fetched when the turn has ended, because
+    /// a NIC whose cache holds little more than one group's connections would evict those that the answers need
     /// (`docs/scalerpc.md`).
     pub warm_up_beside: bool,
 }
@@ -34,7 +35,7 @@ impl Default for Grouping {
 }
 
 impl Grouping {
-    /// Says what is wrong with it.
+    /// Returns what is wrong with the settings.
     pub(in crate::server) fn validate(&self) -> Result<(), String> {
         if !(1..=1024).contains(&self.clients) {
             return Err(format!(
@@ -52,7 +53,7 @@ impl Grouping {
         Ok(())
     }
 
-    /// Says what is wrong with a pace for it.
+    /// Returns what is wrong with a pace, given these settings.
     pub(in crate::server) fn validate_pace(&self, pace: &Pace) -> Result<(), String> {
         if !(1..=1024).contains(&pace.groups()) {
             let groups = pace.groups();
@@ -67,7 +68,7 @@ impl Grouping {
         slices.validate().map_err(|why| format!("pace: {why}"))
     }
 
-    /// For a poller of so many.
+    /// The rules for one of this many pollers.
     pub(super) fn rules(&self, pollers: usize, pace: Option<&Pace>) -> Rules {
         let slice = pace.map_or(self.slice, Pace::slice);
         Rules {

@@ -1,19 +1,19 @@
-//! Calls that take longer than a slice: they are remembered by their handler and run apart, on workers (ScaleRPC §3.5).
+//! Calls that take longer than a slice: their handlers are remembered, and then run on workers (ScaleRPC §3.5).
 //!
-//! In the paper such a call fails the first time. Here none fails; the others wait for it. After a pass that was longer
-//! than a slice the next ones take requests one by one and look at the clock around each. A handler that takes longer
-//! three times in a row is remembered: a core that was away for once does not make a short one long.
+//! In the paper such a call fails the first time. Here it does not fail; the other calls wait for it. After a pass that
+//! was longer than a slice, the next ones take requests one by one and time each. A handler that takes longer three
+//! times in a row is remembered: a single preemption does not make a short handler count as long.
 
 use std::time::Duration;
 
 use crate::HandlerId;
 
-/// Passes that are watched after a long one.
+/// Number of passes that are watched after a long one.
 const WATCHED_PASSES: u32 = 256;
-/// Long calls in a row that make a handler one of long calls.
+/// Number of consecutive long calls after which a handler counts as long.
 const STRIKES: u32 = 3;
 
-/// What a poller knows of long calls.
+/// A poller's knowledge about long calls.
 #[derive(Debug)]
 pub(super) struct LongCalls {
     limit: Duration,
@@ -23,7 +23,7 @@ pub(super) struct LongCalls {
 }
 
 impl LongCalls {
-    /// A call is long that takes more than `limit`.
+    /// Calls that take more than `limit` are long.
     pub(super) fn new(limit: Duration) -> Self {
         Self {
             limit,
@@ -33,7 +33,7 @@ impl LongCalls {
         }
     }
 
-    /// A pass took so long.
+    /// Records the duration of a pass.
     #[inline]
     pub(super) fn passed(&mut self, took: Duration) {
         if took > self.limit {
@@ -47,12 +47,12 @@ impl LongCalls {
         self.watched > 0
     }
 
-    /// A pass that was watched is over.
+    /// Called at the end of a watched pass.
     pub(super) fn watched(&mut self) {
         self.watched = self.watched.saturating_sub(1);
     }
 
-    /// A handler took so long. `true`: it is one of long calls.
+    /// Records the duration of a handler. Returns `true` if the handler counts as long.
     pub(super) fn ran(&mut self, handler: HandlerId, took: Duration) -> bool {
         if took <= self.limit {
             if self.suspect == Some(handler) {

@@ -1,8 +1,8 @@
-//! Serving over message pools (ScaleRPC §3): pollers that each own two pools, the zones of which are clients' by turns,
-//! and zones that are one client's for good.
+//! Serving over message pools (ScaleRPC §3): each poller owns two pools, whose zones are used by clients in turn, and
+//! zones that belong to one client permanently.
 //!
-//! A client stands on one poller for its life; each poller schedules its own. The threads start with the first such
-//! client.
+//! A client stays at one poller for its lifetime; each poller schedules its own clients. The threads start with the
+//! first such client.
 
 mod grouping;
 mod long_calls;
@@ -32,16 +32,16 @@ use crate::channel::Parameters;
 pub use grouping::Grouping;
 use poller::{Newcomer, Poller, PollerHandle};
 
-/// Clients of a poller whose turns come and go.
+/// Maximum number of a poller's clients that take turns.
 const CLIENTS_MAX: usize = 4096;
 const _: () = assert!(CLIENTS_MAX <= PLACES_MAX);
 
-/// Clients of a poller that are heard by completions, and entries of the queue for those of each: twice as many as it
-/// has RECEIVEs, because what one has left may be there when the next comes.
+/// Maximum number of a poller's clients that notify it by completions, and entries of the completion queue for each:
+/// twice as many as it has RECEIVEs, because entries of a client that has left may still be there when the next comes.
 const RUNG_MAX: usize = 512;
 const NOTIFICATIONS_EACH: usize = 2 * NOTIFICATIONS;
 
-/// Where the zones of a poller's memory begin.
+/// Offset of the zones in a poller's memory.
 const ZONES_AT: usize = CLIENTS_MAX * ENTRY_BYTES;
 
 /// The service over message pools.
@@ -58,14 +58,14 @@ impl<D: Device> PoolService<D> {
         }
     }
 
-    /// Its threads.
+    /// The threads of the service.
     pub(super) fn threads(&self) -> &dyn Threads {
         &self.threads
     }
 
     fn started(&self) -> Result<&Started<PollerHandle<D>>, VerbsError> {
         let setup = self.threads.setup();
-        // Together the pollers serve as many clients at a time as one alone would.
+        // Together the pollers serve as many clients at a time as a single one would.
         let pace = setup.pace.as_ref();
         let rules = self.rules(setup.pollers);
         let groups = pace.map_or(0, Pace::groups);
@@ -76,14 +76,14 @@ impl<D: Device> PoolService<D> {
             let inside = move |context| Poller::new(outside, context, rules, pace);
             Ok((handle, Box::new(inside)))
         };
-        // Long calls are run apart (§3.5); on simulated hosts, whose cores experiments count, by workers that are
-        // there for a handler alone.
+        // Long calls run on workers (§3.5); on simulated hosts, whose cores experiments count, only if there are
+        // workers for a handler anyway.
         let runs_apart = self.threads.device().seed().is_none();
         let started = self.threads.started(runs_apart, new_poller);
         started.map_err(threads::to_client)
     }
 
-    /// The memory that a poller's clients share, made when the first of them comes.
+    /// The memory shared by a poller's clients, allocated when the first of them comes.
     fn memory<'p>(
         &self,
         poller: &'p PollerHandle<D>,
@@ -92,7 +92,7 @@ impl<D: Device> PoolService<D> {
         if let Some(memory) = poller.memory.get() {
             return Ok(memory);
         }
-        // Nobody but this process reaches it by this registration: each connection has its own.
+        // Only this process uses this registration: each connection has its own.
         let device = self.threads.device();
         let domain = device.create_protection_domain()?;
         let bytes = ZONES_AT + 2 * places * zone_bytes(self.threads.setup().channel.eager_bytes);
@@ -101,8 +101,8 @@ impl<D: Device> PoolService<D> {
         Ok(poller.memory.get_or_init(|| memory))
     }
 
-    /// The queue in which a poller hears of messages, made when the first client comes that needs it, and how many
-    /// clients it is for.
+    /// The completion queue that notifies a poller of messages, made when the first client that needs it comes, and the
+    /// number of clients that it is for.
     fn notifications(
         &self,
         notifications: &mut Option<D::CompletionQueue>,
@@ -117,7 +117,7 @@ impl<D: Device> PoolService<D> {
         Ok(most)
     }
 
-    /// Joins a new client to the poller with the fewest, of its group where there are such.
+    /// Assigns a new client to the poller with the fewest clients, or with the fewest of its group if groups are fixed.
     pub(super) fn accept(
         &self,
         mapping: Mapping,
@@ -126,7 +126,7 @@ impl<D: Device> PoolService<D> {
         caller: Caller,
     ) -> Result<(EndpointAddress, Parameters), VerbsError> {
         let started = self.started()?;
-        // Others who come now wait for the numbers, and pollers for the notifications.
+        // Other clients that come now wait for the numbers, and pollers for the notifications.
         thread::hold(|| self.accept_held(started, mapping, peer, (parameters, caller)))
     }
 
@@ -219,10 +219,10 @@ impl<D: Device> PoolService<D> {
                 });
                 PoolMemory::Own(rings)
             }
-            // Who may write a pool must not read it.
+            // A client that may write a pool must not be able to read it.
             Mapping::ByTurns if device.attributes().grants_are_mappings => PoolMemory::OwnByTurns,
             Mapping::ByTurns => {
-                // As many zones in each of two pools as a group has clients.
+                // Each of the two pools has as many zones as a group has clients.
                 let places = self.rules(started.pollers.len()).most();
                 PoolMemory::Shared {
                     region: self.memory(poller, places)?,
@@ -250,8 +250,8 @@ impl<D: Device> PoolService<D> {
     }
 }
 
-/// The poller and the group of a client at a server that changes turns together with others: the group that it asks
-/// for, or the emptiest.
+/// The poller and the group of a client at a server that changes turns in step with others: the group that it asks for,
+/// or the one with the fewest clients.
 fn group_for<D: Device>(
     started: &Started<PollerHandle<D>>,
     asked: Option<u64>,

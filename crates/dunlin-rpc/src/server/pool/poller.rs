@@ -1,4 +1,4 @@
-//! The thread that serves clients by message pools.
+//! The poller that serves clients over message pools.
 
 mod notifications;
 
@@ -24,33 +24,33 @@ use crate::server::rounds::Rounds;
 use crate::server::threads::HasMailbox;
 use crate::HandlerId;
 
-/// Completions that tell of messages, taken in one pass.
+/// Number of completions that notify of messages, taken in one pass.
 const NOTIFICATIONS_BUDGET: usize = 32;
-/// Passes between two looks at the endpoint entries, while there is other work.
+/// Passes between two polls of the endpoint entries while there is other work.
 const PASSES_PER_FETCH: u32 = 4;
 
 /// A poller's clients, by number.
 pub(super) type Members<D> = Vec<Option<Connection<ServedPool<D>>>>;
 
-/// A client that was accepted.
+/// An accepted client.
 pub(super) struct Newcomer<D: Device> {
     pub(super) number: u32,
-    /// Its group, where servers change turns together.
+    /// Its group, if servers change turns in step.
     pub(super) group: Option<usize>,
     pub(super) connection: Connection<ServedPool<D>>,
 }
 
-/// The outside of a poller.
+/// The part of a poller that other threads use.
 pub(super) struct PollerHandle<D: Device> {
     pub(super) mailbox: Mailbox<Newcomer<D>, D::CompletionChannel>,
     pub(super) numbers: Mutex<Places>,
-    /// Entries and zones of the clients whose turns come and go.
+    /// Entries and zones of the clients that take turns.
     pub(super) memory: OnceLock<D::Region>,
-    /// Where completions tell of messages, and how many clients are heard by them. Only who makes a client's queue pair
-    /// wants it beside the poller, which does not wait for that.
+    /// The completion queue that notifies of messages, and the number of clients that use it. Apart from the poller,
+    /// only the thread that makes a client's queue pair locks it, and the poller does not wait for that.
     pub(super) notifications: Mutex<Option<D::CompletionQueue>>,
     pub(super) notified: AtomicUsize,
-    /// Clients of each group, where servers change turns together.
+    /// Number of clients of each group, if servers change turns in step.
     pub(super) in_groups: Vec<AtomicUsize>,
 }
 
@@ -76,22 +76,22 @@ impl<D: Device> HasMailbox for PollerHandle<D> {
     }
 }
 
-/// The inside.
+/// The part of a poller that its thread owns.
 pub(super) struct Poller<D: Device> {
     handle: Arc<PollerHandle<D>>,
     context: Context,
     members: Members<D>,
     turns: Turns,
-    /// Clients whose zones are their own and are polled.
+    /// Clients with zones of their own, which are polled.
     fixed: Vec<u32>,
-    /// Clients that have told of messages, each once.
+    /// Clients that have notified of messages, each once.
     notified: Vec<u32>,
-    /// Clients whose turn is over, and whose long requests are still being fetched.
+    /// Clients whose turn is over and whose long requests are still being fetched.
     still_fetching: Vec<u32>,
     failed: Vec<Failed>,
     overwritten: Vec<u32>,
     long_calls: LongCalls,
-    /// When the last pass ended, if it served somebody.
+    /// When the last pass ended, if it served a client.
     served_at: Option<Instant>,
     passes: u32,
     next_probe: Option<Instant>,
@@ -136,7 +136,7 @@ impl<D: Device> Poller<D> {
                     let number = place_of(connection);
                     let client = self.members.get_mut(number as usize);
                     let client = client.and_then(Option::as_mut);
-                    // A client that left does not need its answer.
+                    // A client that has left needs no answer.
                     if let Some(client) = client.filter(|client| client.id == connection) {
                         if let Err(error) = client.finished(call, outcome) {
                             self.failed.push((number, error));
@@ -168,7 +168,7 @@ impl<D: Device> Poller<D> {
         }
     }
 
-    /// Whether something has come that need not wait for its slot.
+    /// Whether something has arrived that need not wait for its slot.
     #[cold]
     fn has_work_now(&self) -> bool {
         let waits =
@@ -189,7 +189,7 @@ impl<D: Device> Poller<D> {
             self.context.ended(client.id, &error);
             let id = client.id;
             let (place, mapping) = (client.channel.place(), client.channel.mapping());
-            // Whoever sees one connection less sees nothing of it left.
+            // Everything of the client is released before the count is decremented.
             drop(client);
             match mapping {
                 Mapping::Polled => self.fixed.retain(|&other| other != number),
@@ -228,8 +228,8 @@ impl<D: Device> Poller<D> {
         }
     }
 
-    /// Serves the clients whose turn it is, those with zones of their own, those that have told of messages, and those
-    /// with long requests under way.
+    /// Serves the clients whose turn it is, those with zones of their own, those that have notified of messages, and
+    /// those whose long requests are being fetched.
     #[inline]
     fn serve(&mut self) -> usize {
         let mut work = 0;
@@ -274,7 +274,7 @@ impl<D: Device> Poller<D> {
         work
     }
 
-    /// Ends the turns of clients whose messages were hit by late ones.
+    /// Ends the turns of clients whose messages were overwritten by late ones.
     #[cold]
     fn end_overwritten(&mut self) {
         for number in std::mem::take(&mut self.overwritten) {
@@ -312,8 +312,8 @@ impl<D: Device> Poller<D> {
         work
     }
 
-    /// Fetches requests of those that wait for their turn, and changes turns. `served_at`: the time, when it is known
-    /// already.
+    /// Fetches requests of clients that wait for their turn, and changes turns. `served_at` is the time, if it is
+    /// already known.
     #[inline]
     fn schedule(&mut self, served: usize, served_at: Option<Instant>) -> usize {
         let mut work = 0;
@@ -339,7 +339,7 @@ impl<D: Device> Poller<D> {
     }
 }
 
-/// Takes one request of a client, and finds out whether it is a long call.
+/// Takes one request of a client, and determines whether it is a long call.
 #[cold]
 fn watch<D: Device>(
     client: &mut Connection<ServedPool<D>>,
@@ -369,7 +369,8 @@ impl<D: Device> Rounds for Poller<D> {
         self.passes = self.passes.wrapping_add(1);
         let mut served_at = None;
         let served = if self.context.dispatch.has_workers() {
-            // A pass begins when the one before it ended, unless that found nothing: then the thread may have rested.
+            // A pass starts when the one before it ended, unless that one found nothing: then the thread may have
+            // rested.
             let began = self.served_at.take().unwrap_or_else(thread::now);
             let served = self.serve();
             if served > 0 {
@@ -391,7 +392,7 @@ impl<D: Device> Rounds for Poller<D> {
     fn check(&mut self) {
         let now = thread::now();
         if now >= *self.next_probe.get_or_insert(now + PROBE_INTERVAL) {
-            // A queue pair that its owner has ended without a word shows it only to who posts.
+            // That the peer has ended its queue pair without notice shows only when something is posted.
             self.next_probe = Some(now + PROBE_INTERVAL);
             self.each(Connection::probe);
         }

@@ -1,5 +1,5 @@
-//! Whose turn it is (ScaleRPC §3.2 to §3.4): the clients of the group that is served, those whose requests are being
-//! fetched for the next slice, and the zones of the two pools, which are swapped when a slice ends.
+//! Turns (ScaleRPC §3.2 to §3.4): the clients of the group that is served, those whose requests are being fetched for
+//! the next slice, and the zones of the two pools, which are swapped when a slice ends.
 
 use std::time::{Duration, Instant};
 
@@ -13,52 +13,52 @@ use crate::channel::ChannelError;
 use crate::server::connection::Context;
 
 /// The last part of a slice, in which its clients are told that it ends; and the part of a slice for which its end
-/// waits for a client's next call: not for who calls less often than that.
+/// waits for a client's next call: clients that call less often are not waited for.
 const LAST_PART: u32 = 20;
 const END_PART: u32 = 4;
-/// Rounds of a rotation that somebody may wait in before his group has the slot of another.
+/// Rounds of a rotation that a client may wait before its group gets the slot of another.
 const MISSED_ROUNDS: i64 = 4;
-/// How long a change of turns is put off for requests that are being fetched: longer than a READ takes on any network,
-/// so that none is fetched in vain for ever, and much less than a client that died is waited for.
+/// How long a change of turns is delayed for requests that are being fetched: longer than a READ takes on any network,
+/// so that no request is fetched in vain forever, and much less than the time after which a dead client is given up.
 const PATIENCE: Duration = Duration::from_millis(10);
 
-/// A client has to be ended.
+/// A client that must be ended, and why.
 pub(super) type Failed = (u32, ChannelError);
 
 /// The turns of a poller's clients.
 #[derive(Debug)]
 pub(super) struct Turns {
     pub(super) groups: Groups,
-    /// Free zones of each pool, of which `processing` is the one that is served.
+    /// Free zones of each pool; `processing` is the pool that is served.
     free: [Vec<u16>; 2],
     places: usize,
     processing: usize,
-    /// The group that is served, and that which comes next, when the slice is over.
+    /// The group that is served, and the next one, once the slice is over.
     current: usize,
     next: Option<usize>,
-    /// Groups after the current one that were looked at for requests.
+    /// Number of groups after the current one that were checked for requests.
     looked: usize,
     /// Clients whose turn it is, those whose turn ends with the next answer, and those that come next.
     pub(super) active: Vec<u32>,
     pub(super) ending: Vec<u32>,
     warming: Vec<u32>,
-    /// When the slice began to end, and how long it was.
+    /// When the slice began to end, and its length.
     ends_since: Instant,
     ended_ns: u64,
-    /// Clients of the group that is served have found no zone: they come next.
+    /// Whether clients of the group that is served found no zone: they come next.
     crowded: bool,
-    /// By what servers change turns together, if they do, and the slot that the current group is served in.
+    /// The pace by which servers change turns in step, if they do, and the slot in which the current group is served.
     pace: Option<Pace>,
     slot: i64,
-    /// The slot since which somebody of each group waits, if anybody does.
+    /// For each group, the slot since which one of its clients waits, if any.
     waits_since: Vec<Option<i64>>,
-    /// Who is first in each group: where the zones ran out the last time.
+    /// The first client of each group: where the zones ran out the last time.
     firsts: Vec<usize>,
     began: Instant,
     slice: Duration,
-    /// The next group is warmed up while turns end, not when they have.
+    /// Whether the next group is warmed up while turns end, instead of after their end.
     warms_beside: bool,
-    /// Since when the slice should be over.
+    /// When the slice should have ended.
     due_since: Option<Instant>,
     list: Vec<u32>,
 }
@@ -100,7 +100,7 @@ impl Turns {
         turns
     }
 
-    /// All zones of a pool are free.
+    /// Marks all zones of a pool as free.
     fn refill(&mut self, pool: usize) {
         let first = pool * self.places;
         self.free[pool].clear();
@@ -108,14 +108,14 @@ impl Turns {
         self.free[pool].extend(zones.map(|place| place as u16));
     }
 
-    /// A client is gone.
+    /// Removes a client that is gone.
     pub(super) fn leave(&mut self, client: u32, place: Option<u16>) {
         self.groups.logout(client);
         self.warming.retain(|&other| other != client);
         self.end_early(client, place);
     }
 
-    /// A client's turn has ended before the slice; its zone is free.
+    /// Ends a client's turn before the slice, and frees its zone.
     pub(super) fn end_early(&mut self, client: u32, place: Option<u16>) {
         self.active.retain(|&other| other != client);
         self.ending.retain(|&other| other != client);
@@ -128,21 +128,21 @@ impl Turns {
         }
     }
 
-    /// Whether nobody's turn depends on the time.
+    /// Whether no client's turn depends on the time.
     #[inline]
     pub(super) fn are_one_group(&self) -> bool {
         self.groups.len() == 1 && !self.are_changing() && !self.crowded
     }
 
-    /// Whether a slice has ended, and the next has not begun.
+    /// Whether a slice has ended and the next has not begun.
     #[inline]
     pub(super) fn are_changing(&self) -> bool {
         self.next.is_some()
     }
 
-    /// Fetches the requests of clients of the group that is served, whose turn begins at once; says how many clients
-    /// that were. Who finds no zone, because others kept theirs when the groups were put in order, is warmed up for the
-    /// next slice.
+    /// Fetches the requests of clients of the group that is served, whose turn begins at once; returns the number of
+    /// clients. A client that finds no zone, because others kept theirs when the groups were rearranged, is warmed up
+    /// for the next slice.
     pub(super) fn fetch_late<D: Device>(
         &mut self,
         members: &mut Members<D>,
@@ -162,9 +162,9 @@ impl Turns {
         self.active.len() - before
     }
 
-    /// Ends the slice when it is over and another group has requests; says whether it did. Each of its clients is
-    /// answered once more, or the rest of a batch: so nothing that was sent is lost or has to be sent again, and hardly
-    /// anybody has to be told without an answer.
+    /// Ends the slice when it is over and another group has requests; returns whether it did. Each of its clients is
+    /// answered once more, or the rest of a batch is: so nothing that was sent is lost or must be sent again, and few
+    /// clients must be told without an answer.
     #[inline]
     pub(super) fn end_slice<D: Device>(&mut self, now: Instant, members: &mut Members<D>) -> bool {
         if self.are_paced() {
@@ -191,14 +191,13 @@ impl Turns {
         true
     }
 
-    /// As [`Turns::end_slice`], when the common clock says so, whether anybody waits or not: at other servers somebody
-    /// may.
+    /// As [`Turns::end_slice`], by the common clock, whether or not a client waits: one may at other servers.
     fn end_slot<D: Device>(&mut self, now: Instant, members: &mut Members<D>) -> bool {
         let Some(pace) = self.pace.as_ref().filter(|_| self.next.is_none()) else {
             return false;
         };
         let (slot, group) = pace.slot(now + self.slice / LAST_PART);
-        // When the clock is set back a little, the turns that have begun go on.
+        // If the clock is set back a little, the turns that have begun go on.
         if slot == self.slot || slot + 1 == self.slot {
             return false;
         }
@@ -208,18 +207,18 @@ impl Turns {
         }
         let group = self.overdue(slot).unwrap_or(group);
         self.slot = slot;
-        // Who found no zone has the next slot, where all are of one group.
+        // If there is only one group, clients that found no zone get the next slot.
         if group == self.current && !std::mem::take(&mut self.crowded) {
             return false;
         }
         self.waits_since[group] = None;
         self.begin_end(group, now, members);
-        // Slots that pass without anybody keep no poller awake.
+        // Slots without clients keep no poller awake.
         !self.ending.is_empty()
     }
 
-    /// The group in which somebody has waited for too long, because this poller comes too seldom or too late for its
-    /// slots: changes of turns take longer than they do, or it looks only when other groups have theirs.
+    /// The group in which a client has waited for too long, because this poller runs too rarely or too late for its
+    /// slots: changes of turns take longer than the slots, or the poller checks only in the slots of other groups.
     fn overdue(&self, slot: i64) -> Option<usize> {
         let most = MISSED_ROUNDS * self.waits_since.len() as i64;
         let all = self.waits_since.iter().enumerate();
@@ -236,8 +235,7 @@ impl Turns {
         })
     }
 
-    /// How long it is until the slot of a group in which somebody waits; `None`: nobody does, or turns do not go by a
-    /// clock.
+    /// The time until the slot of a group in which a client waits; `None` if none does, or turns do not follow a clock.
     pub(super) fn until_wanted<D: Device>(
         &self,
         now: Instant,
@@ -249,12 +247,12 @@ impl Turns {
         wanted.map(|group| pace.until(group, now)).min()
     }
 
-    /// Whether turns go by a clock.
+    /// Whether turns follow a clock.
     pub(super) fn are_paced(&self) -> bool {
         self.pace.is_some()
     }
 
-    /// The turns of the group that is served end, each with its client's next answer.
+    /// Begins to end the turns of the group that is served, each with its client's next answer.
     fn begin_end<D: Device>(&mut self, next: usize, now: Instant, members: &mut Members<D>) {
         self.next = Some(next);
         let took = now.saturating_duration_since(self.began);
@@ -267,10 +265,9 @@ impl Turns {
         }
     }
 
-    /// Fetches the requests of the group that comes next; says of how many clients. It does when nobody's turn is left,
-    /// unless told to do so while turns end ([`crate::Grouping::warm_up_beside`]): until then answers go by the
-    /// connections of the last group, and a NIC whose cache holds those of little more than one would lose them for the
-    /// others'.
+    /// Fetches the requests of the next group; returns the number of clients. It waits until no client's turn is left,
+    /// unless told to do so while turns end ([`crate::Grouping::warm_up_beside`]): until then answers use the
+    /// connections of the last group, and a NIC whose cache holds little more than one group's would evict them.
     #[inline]
     pub(super) fn warm_up<D: Device>(
         &mut self,
@@ -284,14 +281,15 @@ impl Turns {
         let before = self.warming.len();
         self.fetch_from(next, 1 - self.processing, members, failed);
         if ended && self.warming.is_empty() && !self.are_paced() {
-            // Those that waited have gone.
+            // The clients that waited have gone.
             self.next = None;
             self.refill(self.processing);
         }
         self.warming.len() - before
     }
 
-    /// Fetches the requests of a group's clients into a pool; `false`: not all who have some found a zone.
+    /// Fetches the requests of a group's clients into a pool. Returns `false` if not all clients with requests found a
+    /// zone.
     fn fetch_from<D: Device>(
         &mut self,
         group: usize,
@@ -338,8 +336,8 @@ impl Turns {
         all
     }
 
-    /// Begins the next slice (ScaleRPC §3.3's context switch), when its requests are there. `true`: it did, and it is
-    /// somebody's turn.
+    /// Begins the next slice (ScaleRPC §3.3's context switch), once its requests have been fetched. Returns `true` if
+    /// it did and it is some client's turn.
     pub(super) fn switch<D: Device>(
         &mut self,
         now: Instant,
@@ -347,7 +345,7 @@ impl Turns {
         context: &Context,
         failed: &mut Vec<Failed>,
     ) -> bool {
-        // By a common clock a group is served also when none of its clients has called yet.
+        // With a common clock a group is served even if none of its clients has called yet.
         let on_time = self.are_paced() && self.next.is_some();
         if !self.ending.is_empty() || self.warming.is_empty() && !on_time {
             return false;
@@ -391,8 +389,8 @@ impl Turns {
         !self.active.is_empty()
     }
 
-    /// Ends the turns of clients whose slice is over, and who know that, or have not called for a part of a slice.
-    /// Clients that have long requests under way are added to `still_fetching`.
+    /// Ends the turns of clients whose slice is over and that know it, or have not called for a part of a slice.
+    /// Clients whose long requests are being fetched are added to `still_fetching`.
     #[inline]
     pub(super) fn end_turns<D: Device>(
         &mut self,
@@ -415,7 +413,7 @@ impl Turns {
             match client.channel.is_warm() {
                 Ok(true) if all || client.channel.may_end() => {}
                 Ok(false) if ends_for >= PATIENCE => {}
-                // There was no answer yet, or a READ into the zone is not done.
+                // There was no answer yet, or a READ into the zone is not complete.
                 Ok(_) => return true,
                 Err(error) => {
                     failed.push((number, error));
@@ -444,10 +442,10 @@ impl Turns {
         });
     }
 
-    /// The group whose requests were fetched is served now.
+    /// Makes the group whose requests were fetched the one that is served.
     fn next_group(&mut self) {
         let next = self.next.take().unwrap_or(self.current);
-        // Groups are put in order between two rounds.
+        // Groups are rearranged between two rounds.
         let round_ends = next <= self.current && !self.are_paced();
         self.current = next.min(self.groups.len() - 1);
         self.looked = 0;

@@ -1,4 +1,4 @@
-//! The rounds of a polling thread of datagrams.
+//! The passes of a datagram poller on its polling thread.
 
 use std::sync::atomic::Ordering;
 
@@ -36,7 +36,7 @@ impl<D: Device> Rounds for Poller<D> {
         self.sessions.iter().flatten().for_each(Session::expire);
         self.end_gone();
         if self.leaving && self.renewal.is_none() {
-            // Newcomers wait for what it locks.
+            // New clients wait for what it locks.
             thread::hold(|| self.give_back());
         }
         if self.handle.crowded.swap(false, Ordering::Relaxed) {
@@ -90,7 +90,7 @@ impl<D: Device> Rounds for Poller<D> {
 
     fn prepare_sleep(&mut self) -> bool {
         match self.renewal {
-            // Only for a moment.
+            // This lasts only a moment.
             Some(_) => return false,
             None => {
                 for at in 0..self.zones.len() {

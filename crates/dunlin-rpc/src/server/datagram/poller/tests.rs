@@ -1,4 +1,4 @@
-//! A poller on one thread, without a client's process.
+//! A poller on one thread, without a client process.
 
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::server::statistics::{Counters, ServerStatistics};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A poller, what other threads have of it, and what it counts.
+/// A poller, its part for other threads, and its counters.
 type Parts = (
     Poller<ShmDevice>,
     Arc<PollerHandle<ShmDevice>>,
@@ -45,7 +45,7 @@ fn poller(device: &ShmDevice) -> Parts {
     (poller, handle, counters)
 }
 
-/// Accepts a client as an acceptor's thread does: it waits to be adopted.
+/// Accepts a client as the acceptor's thread does; the client then waits to be adopted.
 fn accept(device: &ShmDevice, handle: &PollerHandle<ShmDevice>) {
     let told = handle.address().unwrap();
     let mut slots = handle.session_slots();
@@ -75,7 +75,7 @@ fn accept(device: &ShmDevice, handle: &PollerHandle<ShmDevice>) {
         },
         deadlines: Deadlines::new(&Default::default()),
         caller: Caller::new(Default::default(), None, Default::default()),
-        // To anybody who is there.
+        // To any existing queue pair.
         route: route_in(device, &handle.domain, &told).unwrap(),
         block,
         zone: None,
@@ -89,12 +89,12 @@ fn closed(counters: &Counters) -> u64 {
     sum.closed
 }
 
-/// It was told of a queue pair that is no more, and would wait there for ever.
+/// It was told the address of a queue pair that no longer exists, and would wait there forever.
 #[test]
 fn who_was_accepted_before_the_queue_pair_failed_is_sent_away() {
     let device = ShmDevice::open(ShmConfig::default()).unwrap();
     let (mut poller, handle, counters) = poller(&device);
-    // RECEIVEs of one that has left are there for the next, who posts none.
+    // RECEIVEs of a client that has left serve the next one, which posts none.
     accept(&device, &handle);
     poller.pass();
     poller.end(0, &ChannelError::peer_gone());
@@ -104,7 +104,7 @@ fn who_was_accepted_before_the_queue_pair_failed_is_sent_away() {
     poller.pass();
     assert_eq!(closed(&counters), 2);
     assert!(!handle.mailbox.has_clients());
-    // There is another one in time, for those who come then.
+    // There is a new queue pair in time for later clients.
     let started = Instant::now();
     while handle.address().is_none() {
         assert!(started.elapsed() < PATIENCE, "no other queue pair");

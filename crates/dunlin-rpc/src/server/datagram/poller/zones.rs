@@ -1,4 +1,4 @@
-//! Requests that clients write into zones of their sessions (HERD), and when a zone is looked at.
+//! Requests that clients write into zones of their sessions (HERD), and when a zone is polled.
 
 use dunlin_verbs::Device;
 
@@ -12,7 +12,7 @@ impl<D: Device> Poller<D> {
         let mut at = 0;
         while let Some(&(number, _)) = self.zones.get(at) {
             if self.outgoing.is_full() {
-                // There is no room for answers: they wait where they are.
+                // There is no room for answers: requests wait where they are.
                 break;
             }
             taken += self.serve_zone(at);
@@ -22,7 +22,7 @@ impl<D: Device> Poller<D> {
         taken
     }
 
-    /// Serves those in the zone at this place of the list.
+    /// Serves the requests in the zone at this index of the list.
     #[inline]
     fn serve_zone(&mut self, at: usize) -> usize {
         let Some((number, zone)) = self.zones.get_mut(at) else {
@@ -45,8 +45,9 @@ impl<D: Device> Poller<D> {
         taken
     }
 
-    /// A session has sent a datagram, which may ask about a request that was written before and that no look has found
-    /// yet: a look is at some blocks, and a zone that rests is passed over. So all of its blocks are looked at first.
+    /// Polls all blocks of a session's zone, before a datagram of the session is taken: the datagram may ask about a
+    /// request that was written earlier and has not been found, because a poll covers only some blocks and skips a
+    /// resting zone.
     pub(super) fn serve_zone_of(&mut self, number: u32) -> usize {
         let mut zones = self.zones.iter_mut();
         let Some(at) = zones.position(|(own, _)| *own == number) else {

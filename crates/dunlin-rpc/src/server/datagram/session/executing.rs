@@ -1,4 +1,4 @@
-//! A request that is whole and new: its handler runs here, or elsewhere.
+//! Executes requests that are complete and new: the handler runs here or elsewhere.
 
 use dunlin_verbs::{Device, Work};
 
@@ -18,7 +18,7 @@ use crate::server::handler::{
 };
 use crate::{memory, HandlerId};
 
-/// Responses are never filled in registered memory.
+/// An exporter for responses that are never filled in registered memory.
 struct NoExports;
 
 impl Exporter for NoExports {
@@ -28,7 +28,7 @@ impl Exporter for NoExports {
     }
 }
 
-/// A request that a handler elsewhere can have.
+/// A request that can be handed to a handler elsewhere.
 pub(super) trait Kept {
     fn kept(self) -> Result<Box<dyn Bytes>, NoMemory>;
 }
@@ -54,7 +54,7 @@ pub(super) fn filled(buffer: Box<dyn BytesMut>) -> Box<[u8]> {
 }
 
 impl Session {
-    /// Ends a call whose request is here and has found no memory.
+    /// Ends a call whose request has arrived and for which there is no memory.
     #[cold]
     pub(super) fn starve<D: Device>(
         &mut self,
@@ -67,7 +67,7 @@ impl Session {
         self.refuse(header.call, WireFailure::no_memory(NoMemory(bytes)), tools)
     }
 
-    /// Executes a request that is whole and new.
+    /// Executes a request that is complete and new.
     #[inline]
     pub(super) fn run_new<D: Device>(
         &mut self,
@@ -108,7 +108,7 @@ impl Session {
         }
     }
 
-    /// Runs a handler on this thread; its response goes where it will leave from.
+    /// Runs a handler on this thread, which writes its response into the packet that will be sent.
     #[inline]
     pub(super) fn run<D: Device>(
         &mut self,
@@ -222,14 +222,14 @@ impl Session {
         Ok(())
     }
 
-    /// A handler elsewhere has answered.
+    /// Takes the answer of a handler that ran elsewhere.
     pub(in crate::server::datagram) fn finished<D: Device>(
         &mut self,
         call: u64,
         outcome: Outcome,
         tools: &mut Tools<'_, D>,
     ) -> Result<(), ChannelError> {
-        // The caller of a cancelled one still waits for its slot to come back, but not for the bytes.
+        // The caller of a cancelled call still waits for its slot, but not for the bytes.
         let outcome = match self.away.end(call) {
             None => return Ok(()),
             Some(true) => Outcome::Short(Vec::new()),

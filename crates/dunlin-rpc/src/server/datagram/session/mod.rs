@@ -1,9 +1,9 @@
-//! One client's session at a server: takes its datagrams ([`Session::take`]), runs or hands out handlers
+//! One client's session at a server: takes its datagrams ([`Session::take`]), runs handlers or hands requests to them
 //! ([`executing`]), puts responses into packets ([`responding`]).
 //!
-//! A request is executed once: its call's slot and generation say whether it was seen. A response that is lost is not
-//! sent again; the client asks what became of its call, and hears it ([`Fate`]). With eRPC's protocol responses are
-//! kept and sent as often as they are asked for ([`Answerer`]).
+//! A request is executed at most once: the slot and the generation of its call tell whether it was seen. A lost
+//! response is not sent again; the client asks for the fate of its call, and is told ([`Fate`]). With eRPC's protocol
+//! responses are kept, and sent again as often as the client asks ([`Answerer`]).
 
 mod executing;
 mod responding;
@@ -33,15 +33,16 @@ use crate::server::caller::Caller;
 use crate::server::connection::Context;
 use crate::server::deadlines::Deadlines;
 
-/// A call's place: the generation of its next call, and whether one is being executed.
+/// A slot for calls: the generation of its next call, and whether one is being executed.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     next: u32,
     working: bool,
-    /// The last one was not executed, and will not be: the client was told so, whether it heard it or not.
+    /// Whether the last call was not executed and will not be: the client was told so, although that message may be
+    /// lost.
     given_up: bool,
-    /// The generation of one that its caller has given up before it was here: while its segments were on their way, or
-    /// because the word has overtaken it.
+    /// The generation of a call that its caller has given up before it arrived: while its segments were on their way,
+    /// or because the cancellation overtook it.
     cancelled: Option<u32>,
 }
 
@@ -50,28 +51,28 @@ struct Slot {
 pub(super) struct Session {
     pub(super) id: u64,
     target: Target,
-    /// Longest payload in one datagram, and at all, to the client.
+    /// Longest payload to the client in one datagram, and longest payload in all.
     capacity: usize,
     longest: usize,
     slots: Box<[Slot]>,
     open_packet: OpenPacket,
-    /// Long responses: the first is on its way.
+    /// Long responses; the first one is being sent.
     transfers: VecDeque<Transfer<Box<[u8]>>>,
     transfer: u32,
     transfer_bytes: usize,
-    /// The long request that is on its way.
+    /// The long request that is arriving.
     incoming: Incoming,
-    /// What stands for both, where the client drives.
+    /// Replaces both, if the client drives the protocol.
     answerer: Option<Box<Answerer>>,
     /// Calls whose handlers run elsewhere.
     away: Away,
     deadlines: Deadlines,
     caller: Caller,
-    /// Its first datagram was answered, which tells it that its RECEIVEs are posted.
+    /// Whether its first datagram was answered, which tells it that its RECEIVEs are posted.
     greeted: bool,
-    /// It knows that the server sleeps, and has not been heard of since.
+    /// Whether it was told that the server sleeps, and has sent nothing since.
     knows_of_sleep: bool,
-    /// When it was last heard of.
+    /// When it last sent something.
     pub(super) heard: Instant,
 }
 
@@ -82,9 +83,9 @@ pub(super) struct Tools<'a, D: Device> {
     pub(super) context: &'a Context,
     pub(super) poller: usize,
     pub(super) draining: bool,
-    /// Bytes of the last response: the next is given as much room.
+    /// Length of the last response: the next one is given as much room.
     pub(super) usual: &'a mut usize,
-    /// Requests that have come in all.
+    /// Total number of requests that have come.
     pub(super) requests: &'a mut u32,
 }
 
@@ -131,12 +132,12 @@ impl Session {
         }
     }
 
-    /// Tells handlers elsewhere whose callers have given up by now.
+    /// Wakes handlers elsewhere whose callers' deadlines have passed.
     pub(super) fn expire(&self) {
         self.away.expire();
     }
 
-    /// Bytes of a segment.
+    /// Length of a segment in bytes.
     fn piece(&self) -> usize {
         self.capacity - SEGMENT_HEAD_BYTES
     }
@@ -172,7 +173,7 @@ impl Session {
         }
     }
 
-    /// Responses that a datagram says are not wanted any more go first: those of its requests may need the room.
+    /// Drops the responses that a datagram releases, before its requests are taken: their responses may need the room.
     #[inline]
     fn take_releases(&mut self, mut cursor: Cursor, bytes: &[u8]) {
         let Some(answerer) = &mut self.answerer else {
@@ -185,7 +186,7 @@ impl Session {
         }
     }
 
-    /// Takes a request that was written; its payload is at the beginning of `bytes`.
+    /// Takes a request that was written into a zone; its payload is at the start of `bytes`.
     #[inline]
     pub(super) fn take_written<D: Device>(
         &mut self,
@@ -202,7 +203,7 @@ impl Session {
         self.request(header, &bytes[..header.length as usize], tools)
     }
 
-    /// The client was heard of: the first time it is told that its RECEIVEs are posted.
+    /// Called when the client has sent something: the first time, it is told that its RECEIVEs are posted.
     #[inline]
     fn greet<D: Device>(&mut self, tools: &mut Tools<'_, D>) -> Result<(), ChannelError> {
         self.knows_of_sleep = false;
@@ -284,7 +285,7 @@ impl Session {
         }
     }
 
-    /// Takes a call that is new: from now on it is not. Says whether its caller waits for it.
+    /// Registers a new call as seen. Returns whether its caller still waits for it.
     #[inline]
     fn begin(&mut self, call: u64) -> Result<bool, ChannelError> {
         let slot = &mut self.slots[slot_of(call)];
@@ -299,7 +300,7 @@ impl Session {
         Ok(slot.cancelled.take() != Some(generation))
     }
 
-    /// What became of a call. One that did not come will not be executed any more.
+    /// Returns the fate of a call. A call that has not arrived will no longer be executed.
     fn fate(&mut self, call: u64) -> Result<Fate, ChannelError> {
         if is_new(&self.slots, call)? {
             let slot = &mut self.slots[slot_of(call)];
@@ -317,7 +318,7 @@ impl Session {
             return Ok(Fate::Unknown);
         }
         match self.transfers.iter().position(|one| one.call == call) {
-            // The client waits for segments in vain.
+            // The client waits for lost segments.
             Some(0) if self.transfers[0].is_stuck() => {
                 self.end_transfer();
                 Ok(Fate::Answered)
@@ -335,13 +336,13 @@ impl Session {
         tools: &mut Tools<'_, D>,
     ) -> Result<(), ChannelError> {
         if !is_new(&self.slots, header.call)? {
-            // It came twice, or so late that its caller was told that it is lost.
+            // It was duplicated, or arrived so late that its caller was told that it is lost.
             return Ok(());
         }
         self.run_new(header, payload, tools)
     }
 
-    /// Takes a part of a request of a client that drives.
+    /// Takes a part of a request of a client that drives the protocol.
     #[inline]
     fn take_part<D: Device>(
         &mut self,
@@ -428,7 +429,7 @@ impl Session {
         self.push(Kind::Goodbye, 0, &[], tools)
     }
 
-    /// Whether everything taken is answered.
+    /// Whether every request taken is answered.
     pub(super) fn is_quiet(&self) -> bool {
         let sent = self
             .answerer
@@ -438,7 +439,7 @@ impl Session {
     }
 }
 
-/// Whether a call was never seen, and is not given up.
+/// Whether a call was never seen and has not been given up.
 #[inline]
 fn is_new(slots: &[Slot], call: u64) -> Result<bool, ChannelError> {
     let slot = slots

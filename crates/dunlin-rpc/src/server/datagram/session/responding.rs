@@ -1,4 +1,4 @@
-//! What has come of a call goes into packets: in one piece, in segments, or kept and sent as often as it is asked for.
+//! Puts the outcome of a call into packets: in one piece, in segments, or kept and sent as often as the client asks.
 
 use dunlin_verbs::{Device, Work};
 
@@ -11,11 +11,11 @@ use crate::channel::ChannelError;
 use crate::error::{FailureReason, WireFailure};
 use crate::server::connection::Outcome;
 
-/// Bytes of long responses of one client that wait or are on their way.
+/// Maximum size in bytes of one client's long responses that wait or are being sent.
 const MAX_TRANSFER_BYTES: usize = 64 << 20;
 
 impl Session {
-    /// Sends a part of a response that is kept, if there is such.
+    /// Sends a part of a kept response, if there is one.
     #[inline]
     pub(super) fn put_response<D: Device>(
         &mut self,
@@ -36,7 +36,7 @@ impl Session {
         Ok(())
     }
 
-    /// Keeps a response and sends its first part. `held`: it has waited for a worker.
+    /// Keeps a response and sends its first part. `held` says that its request was handed to a handler elsewhere.
     pub(super) fn keep<D: Device>(
         &mut self,
         call: u64,
@@ -105,7 +105,8 @@ impl Session {
         self.continue_transfers(tools)
     }
 
-    /// Ends a call that no handler has seen. Should the words be lost, its client hears that it was not executed.
+    /// Ends a call that no handler has seen. If the message is lost, the client is told on request that the call was
+    /// not executed.
     #[cold]
     pub(super) fn refuse<D: Device>(
         &mut self,
@@ -124,7 +125,7 @@ impl Session {
         }
     }
 
-    /// Sends segments of the first long response, as many as may be on their way.
+    /// Sends segments of the first long response, as many as may be in flight.
     pub(super) fn continue_transfers<D: Device>(
         &mut self,
         tools: &mut Tools<'_, D>,

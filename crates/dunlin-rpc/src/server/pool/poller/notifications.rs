@@ -1,4 +1,5 @@
-//! What clients of a pool write to be noticed: taken by the polling thread, and armed before it sleeps.
+//! Notifications by clients of a pool that have written messages: taken by the polling thread, and armed before it
+//! sleeps.
 
 use std::sync::atomic::Ordering;
 
@@ -11,10 +12,10 @@ use crate::server::connection::Connection;
 use crate::server::connection_ids::place_of;
 
 impl<D: Device> Poller<D> {
-    /// Takes what completions tell of messages, within a budget; says how many they were.
+    /// Takes completions that notify of messages, within a budget, and returns their number.
     #[inline]
     pub(super) fn take_notifications(&mut self) -> usize {
-        // Without anybody who is heard so it costs this look.
+        // Without clients that use notifications, this check is the only cost.
         if self.handle.notified.load(Ordering::Relaxed) == 0 {
             return 0;
         }
@@ -23,7 +24,7 @@ impl<D: Device> Poller<D> {
             Ok(mut notifications) => notifications
                 .as_mut()
                 .map_or(Ok(0), |notifications| notifications.poll(&mut completions)),
-            // A client is being made.
+            // The lock is held for a client that is being made.
             Err(_) => Ok(0),
         });
         let heard = match polled {
@@ -47,7 +48,7 @@ impl<D: Device> Poller<D> {
             member.is_some_and(|client| client.id == completion.id)
         };
         if !known(&self.members) {
-            // It may not have been adopted yet; or it has left, and this is what it has left.
+            // The client may not have been adopted yet, or has left this behind.
             self.take_mail();
             if !known(&self.members) {
                 return;
@@ -64,7 +65,8 @@ impl<D: Device> Poller<D> {
         }
     }
 
-    /// Asks for an event with the next completion that tells of a message. `false`: not now.
+    /// Requests an event with the next completion that notifies of a message. Returns `false` if that is not possible
+    /// now.
     pub(super) fn arm_notifications(&mut self) -> bool {
         let armed = thread::hold(|| match self.handle.notifications.try_lock() {
             Ok(mut notifications) => {
@@ -92,7 +94,7 @@ impl<D: Device> Poller<D> {
         }
     }
 
-    /// Whether a client that told of messages has some that are not taken.
+    /// Whether a client that notified of messages has some that are not taken yet.
     pub(super) fn is_still_notified(&mut self, number: u32) -> bool {
         let Some(Some(client)) = self.members.get(number as usize) else {
             return false;
