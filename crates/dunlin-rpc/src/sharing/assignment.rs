@@ -1,33 +1,34 @@
-//! Which thread sends on which lane: FLOCK's Algorithm 1 (§5.2), as a plain function.
+//! The assignment of threads to lanes: FLOCK's Algorithm 1 (§5.2), as a pure function.
 //!
 //! As printed, a lane takes threads until its load has reached the quota. Two threads that sent 42 and 43 requests then
-//! share one of two lanes, because 42 is less than half, where the paper has each on its own (§8.3.1: no sharing up to
-//! eight threads); and of 16 equal threads on 11 lanes two go on each of eight, and three lanes stay empty. Here the
-//! lanes are equal parts of all bytes, in the same order of threads, and a thread goes where the middle of its bytes
-//! lies: the last one, too, which as printed can be past the last lane.
+//! share one of two lanes, because 42 is less than half, although in the paper each has its own (§8.3.1: no sharing up
+//! to eight threads); and of 16 equal threads on 11 lanes, two go on each of eight, and three lanes stay empty. Here
+//! the lanes are equal parts of all bytes, in the same order of threads, and a thread goes to the lane in which the
+//! middle of its bytes lies; this includes the last thread, which as printed can be past the last lane.
 //!
-//! As printed, too, equal threads change places in each interval, because they are sorted by requests where sizes are
-//! alike, and one has sent some more by chance. With `auto` they stay where they are while that is as even
+//! Also as printed, equal threads change places in each interval, because they are sorted by requests if their sizes
+//! are equal, and one has by chance sent some more. With `auto` they stay where they are as long as that is as even
 //! ([`may_stay`]).
 //!
-//! A thread that sends more than a lane's part counts as one lane, because it cannot use two: three threads with 4 KiB
-//! beside thirty with 64 B would count as nine of eleven lanes, of which six stayed empty.
+//! A thread that sends more than a lane's part counts as one lane, because it cannot use two: otherwise three threads
+//! with 4 KiB beside thirty with 64 B would count as nine of eleven lanes, six of which would stay empty.
 
 /// What a thread has sent since the last scheduling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sent {
     /// Median of the sizes of its requests, in bytes.
     pub(crate) median: u64,
-    /// Requests.
+    /// Number of requests.
     pub(crate) requests: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub(crate) bytes: u64,
 }
 
-/// A lane, as an index below `lanes`, for each thread: small requests beside small ones, and bytes spread evenly.
+/// Returns a lane, as an index below `lanes`, for each thread: small requests beside small ones, and bytes spread
+/// evenly.
 ///
 /// # Panics
-/// When there are no lanes.
+/// If there are no lanes.
 pub(crate) fn assign(threads: &[Sent], lanes: usize) -> Vec<usize> {
     assert!(lanes > 0, "threads are assigned to lanes that there are");
     let mut order: Vec<usize> = (0..threads.len()).collect();
@@ -35,7 +36,7 @@ pub(crate) fn assign(threads: &[Sent], lanes: usize) -> Vec<usize> {
     let weights = weights(threads, lanes);
     let total: u128 = weights.iter().sum();
     let mut map = vec![0; threads.len()];
-    // Twice the weight of the threads before, so that halves are whole.
+    // Twice the weight of the threads before, so that halves are integers.
     let mut before = 0;
     for t in order {
         let middle = before + weights[t];
@@ -46,12 +47,12 @@ pub(crate) fn assign(threads: &[Sent], lanes: usize) -> Vec<usize> {
     map
 }
 
-/// Whether threads may stay on the lanes where they are, instead of going where [`assign`] would have them: as many
-/// lanes are used, bytes are spread as evenly but for a sixteenth, and small requests are beside small ones.
+/// Whether threads may stay on their lanes, instead of going where [`assign`] would put them: if as many lanes are
+/// used, bytes are spread as evenly to within a sixteenth, and small requests are beside small ones.
 pub(crate) fn may_stay(threads: &[Sent], now: &[usize], map: &[usize], lanes: usize) -> bool {
     let weights = weights(threads, lanes);
     let total = weights.iter().sum::<u128>().max(1);
-    // The lanes that are used, and the sum of the squares of what they carry, in millionths of all.
+    // The number of lanes used, and the sum of the squares of their loads, in millionths of the total.
     let spread = |on: &[usize]| {
         let mut loads = vec![0u128; lanes];
         for (&lane, weight) in on.iter().zip(&weights) {
@@ -70,11 +71,11 @@ pub(crate) fn may_stay(threads: &[Sent], now: &[usize], map: &[usize], lanes: us
         && by_size.is_sorted_by_key(|&(_, lane)| lane)
 }
 
-/// What part of all lanes each thread is to have: its bytes, but not more than one lane.
+/// The part of all lanes that each thread gets: its bytes, but at most one lane.
 fn weights(threads: &[Sent], lanes: usize) -> Vec<u128> {
     let mut bytes: Vec<u128> = threads.iter().map(|t| t.bytes.into()).collect();
     bytes.sort_unstable();
-    // Of those that have no lane alone: their bytes, and the lanes that are left to them.
+    // For threads without a lane of their own: their bytes, and the lanes left to them.
     let (mut rest, mut left) = (bytes.iter().sum::<u128>(), lanes as u128);
     while let Some(most) = bytes.pop().filter(|most| left > 1 && most * left >= rest) {
         rest -= most;
@@ -119,7 +120,7 @@ mod tests {
         assert_eq!(assign(&[sent(64, 100); 8], 4), [0, 0, 1, 1, 2, 2, 3, 3]);
     }
 
-    /// FLOCK §8.3.1: where there are as many lanes as threads, nobody shares one.
+    /// FLOCK §8.3.1: if there are as many lanes as threads, no thread shares one.
     #[test]
     fn nobody_shares_who_need_not() {
         for threads in 1..=8u64 {
@@ -153,7 +154,8 @@ mod tests {
         }
     }
 
-    /// Equal threads stay where they are, whoever has sent a little more, and go when a lane is empty or carries twice.
+    /// Equal threads stay where they are even if one has sent a little more, and move when a lane is empty or carries
+    /// twice its part.
     #[test]
     fn equal_threads_stay() {
         let threads: Vec<Sent> = (0..8).map(|t| sent(64, 100 + (t * 5) % 8)).collect();
@@ -169,12 +171,12 @@ mod tests {
         let map = assign(&threads, 11);
         let now: Vec<usize> = (0..16).map(|t| t % 10).collect();
         assert!(!may_stay(&threads, &now, &map, 11));
-        // Large ones beside small ones are parted, however evenly bytes are spread.
+        // Large requests beside small ones are separated, however evenly bytes are spread.
         let mixed = [sent(64, 160), sent(1024, 10), sent(64, 160), sent(1024, 10)];
         assert!(!may_stay(&mixed, &[0, 0, 1, 1], &assign(&mixed, 2), 2));
     }
 
-    /// As printed the last two would be on queue pair 2 of 0 and 1.
+    /// As printed, the last two would be on queue pair 2, although there are only 0 and 1.
     #[test]
     fn never_past_the_last_lane() {
         let threads = [sent(1, 10), sent(2, 5), sent(3, 0), sent(4, 0)];

@@ -1,9 +1,9 @@
-//! The calls of a port as its owner sees them, and their names. What others see of them is the port's.
+//! The calls of a port as its owner sees them, and their names. What other threads see of them is in the port.
 //!
-//! A call's name is FLOCK's thread id and sequence id (§4.1), in as many bits as a short header has for it:
-//! `generation (8 bits) | slot (12) | port (12)`. The port is the thread's. A slot has a new generation for each call,
-//! so that an answer which no honest server would send is noticed: a lane brings each answer once, and the slot of a
-//! call that nobody waits for any more is free only when its answer has come.
+//! A call's name is FLOCK's thread id and sequence id (§4.1), in as many bits as a short header has for it: `generation
+//! (8 bits) | slot (12) | port (12)`. The port belongs to the thread. A slot has a new generation for each call, so
+//! that answers that only a malicious server sends are detected: a lane delivers each answer once, and the slot of an
+//! abandoned call is free only when its answer has come.
 
 use super::ports::{Port, CALL, OPERATION};
 use crate::call::slots::Slots;
@@ -17,9 +17,9 @@ const PORT_BITS: u32 = 12;
 const SLOT_BITS: u32 = 12;
 const GENERATION_BITS: u32 = 8;
 
-/// Threads, futures' lanes and pipelines that one handle serves at once.
+/// Maximum number of threads, futures' lanes and pipelines that one handle serves.
 pub(crate) const MOST_PORTS: usize = 1 << PORT_BITS;
-/// Calls of each that may be out.
+/// Maximum number of outstanding calls of each.
 pub(crate) const MOST_CALLS: usize = 1 << SLOT_BITS;
 
 /// The name of a call.
@@ -47,13 +47,13 @@ pub(crate) fn slot_of(call: CallId) -> u16 {
     (call >> PORT_BITS) as u16 & (MOST_CALLS - 1) as u16
 }
 
-/// The generation in a call's name; more than there are when it is none of ours.
+/// The generation in a call's name; out of range if the name is not one of ours.
 #[inline]
 pub(super) fn generation_of(call: CallId) -> u64 {
     call >> (PORT_BITS + SLOT_BITS)
 }
 
-/// A call's name in the table.
+/// The name of a call in the table.
 #[inline]
 fn inner(call: CallId) -> CallId {
     call_id(u32::from(slot_of(call)), generation_of(call) as u32)
@@ -64,7 +64,7 @@ impl Calls {
         Self(Slots::new(most))
     }
 
-    /// Names a call, unless as many as there may be are out.
+    /// Names a call, unless the maximum number is outstanding.
     #[inline]
     pub(crate) fn begin(&mut self, tag: u64, port: &Port) -> Option<CallId> {
         self.begin_as(tag, port, CALL)
@@ -86,7 +86,7 @@ impl Calls {
         Some(call)
     }
 
-    /// Frees the slot and says whose call it was, unless nobody wants the answer, or it was a former owner's.
+    /// Frees the slot and returns the call's tag, unless the call was abandoned or belongs to a former owner.
     #[inline]
     pub(crate) fn finish(&mut self, call: CallId) -> Option<u64> {
         let call = inner(call);
@@ -96,12 +96,12 @@ impl Calls {
         }
     }
 
-    /// Whether the call was waited for until now.
+    /// Abandons a call. Returns whether it was waited for until now.
     pub(crate) fn abandon(&mut self, call: CallId) -> bool {
         self.0.abandon(inner(call))
     }
 
-    /// Calls that are out; of their names, only slot and generation are said.
+    /// The outstanding calls; of their names only slot and generation are given.
     pub(crate) fn out(&self) -> impl Iterator<Item = CallId> + '_ {
         let calls = self.0.out();
         calls.map(|(call, ())| {
@@ -115,7 +115,7 @@ impl Calls {
         self.0.outstanding()
     }
 
-    /// Whether calls are out, and all of them are abandoned.
+    /// Whether calls are outstanding, and all of them are abandoned.
     pub(crate) fn only_abandoned(&self) -> bool {
         self.0.only_abandoned()
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::combining::{Combiner, Members, Node, Outcome, Run, MOST_MEMBERS};
 
-/// An engine that writes down what it was given.
+/// An engine that records what it was given.
 #[derive(Default)]
 struct Wire {
     space: Vec<u8>,
@@ -64,7 +64,7 @@ fn stress(threads: u32, rounds: u32, most: usize) -> Wire {
     std::mem::take(combiner.engine_mut())
 }
 
-/// A leader may wait for those that it knows to be coming, with a run of its own or without.
+/// A leader may wait for threads that it knows to be coming, with a run of its own or without.
 #[test]
 fn a_leader_sees_how_many_have_come() {
     for leaders_run in [&b"leader"[..], b""] {
@@ -104,7 +104,7 @@ fn a_leader_sees_how_many_have_come() {
     }
 }
 
-/// 64 threads, far more than there are cores: every run is written once, whole, in its thread's order.
+/// 64 threads, far more than cores: every run is written once, complete, and in its thread's order.
 #[test]
 fn sixty_four_threads_send_everything_once_and_in_order() {
     for most in [1, 4, MOST_MEMBERS] {
@@ -121,7 +121,8 @@ fn sixty_four_threads_send_everything_once_and_in_order() {
     }
 }
 
-/// An engine that panics in a turn: its leader sees the panic, the members of the turn an outcome, the others go on.
+/// An engine that panics in a turn: its leader gets the panic, the members of the turn an outcome, and the others go
+/// on.
 #[test]
 fn a_panic_of_the_engine_lets_everybody_go() {
     let combiner = Combiner::new(Wire {

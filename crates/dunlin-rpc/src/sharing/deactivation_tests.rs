@@ -1,4 +1,4 @@
-//! Lanes that the server deactivates under calls that are out.
+//! Lanes that the server deactivates while calls are outstanding on them.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use crate::{Client, Preset, Region, RunningServer, Server};
 const ECHO: u16 = 1;
 const GATED: u16 = 2;
 
-/// Asks until it is ready. Calls have a deadline.
+/// Polls until the future is ready. Calls have a deadline.
 fn end_of<F: Future>(future: F) -> F::Output {
     let mut future = std::pin::pin!(future);
     let mut context = Context::from_waker(Waker::noop());
@@ -23,7 +23,7 @@ fn end_of<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Few calls are no load: one lane is enough for a sender.
+/// Waits until one lane is active: few calls are no load, so one lane is enough for a sender.
 fn until_one_is_active(server: &RunningServer) {
     let started = Instant::now();
     let settled = || {
@@ -38,7 +38,7 @@ fn until_one_is_active(server: &RunningServer) {
     }
 }
 
-/// What the server grants it grants to one connection. The answer may be taken when the thread has gone to another.
+/// The server grants a region to one connection. The answer may be taken after the thread has moved to another.
 #[test]
 fn a_grant_of_a_lane_that_was_left_is_not_used_on_another() {
     const BYTES: &[u8] = b"in the region";
@@ -76,8 +76,8 @@ fn a_grant_of_a_lane_that_was_left_is_not_used_on_another() {
     }
 }
 
-/// A thread whose call is out on a lane that is not active any more cannot go to another; its next calls do not wait
-/// for the first.
+/// A thread with a call outstanding on a lane that is no longer active cannot move to another; its next calls do not
+/// wait for the first.
 #[test]
 fn calls_go_on_where_an_earlier_one_holds_its_thread_on_a_lane_that_is_not_active() {
     let gate = Arc::new(AtomicBool::new(false));
@@ -114,7 +114,7 @@ fn calls_go_on_where_an_earlier_one_holds_its_thread_on_a_lane_that_is_not_activ
     }
     until_one_is_active(&server);
     for pipeline in &mut pipelines {
-        // More than the credits of a lane, so that it has to ask for some.
+        // More than the credits of a lane, so that it must ask for more.
         for round in 1..=100u64 {
             let payload = round.to_le_bytes();
             let started = Instant::now();

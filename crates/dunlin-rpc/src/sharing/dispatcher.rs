@@ -1,10 +1,10 @@
 //! The thread of a connection handle: response dispatcher (FLOCK §4.3) and thread scheduler (§5.2).
 //!
-//! In the paper a dispatcher thread polls all response buffers always. Here the threads that wait poll themselves as
-//! long as they are awake: a core that a waiting thread would only spin on does the dispatcher's work, and with few
-//! cores a dispatcher that spins takes one from those that work. A client may ask for the paper's way. Otherwise the
-//! dispatcher thread is needed when threads sleep: then it watches all lanes of the handle, and wakes whom an answer is
-//! for. It announces the handle's sleep to the server when there is nothing for anybody.
+//! In the paper a dispatcher thread always polls all response buffers. Here waiting threads poll themselves as long as
+//! they are awake: a core on which a waiting thread would only spin does the dispatcher's work, and with few cores a
+//! spinning dispatcher takes one from the threads that work. A client may ask for the paper's behaviour. Otherwise the
+//! dispatcher thread is needed only when threads sleep: then it watches all lanes of the handle, and wakes the threads
+//! that answers are for. It announces the handle's sleep to the server when there is nothing to do.
 
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;
@@ -23,19 +23,19 @@ use crate::doze::{doze, Doze, Dozed};
 
 /// The interval of thread scheduling while requests are sent (free in the paper).
 const INTERVAL: Duration = Duration::from_millis(10);
-/// Between two looks, while requests are sent, for lanes that the server has activated.
+/// Interval of the checks for lanes that the server has activated, while requests are sent.
 const LOOK_FOR_LANES: Duration = Duration::from_millis(1);
-/// The interval while none are.
+/// The interval while none are sent.
 const IDLE_INTERVAL: Duration = Duration::from_millis(100);
-/// Longest sleep while threads sleep: bounds the harm of a wake-up that was lost after all.
+/// Longest sleep while threads sleep, which bounds the cost of a lost wake-up.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
-/// Looks of a dispatcher that always polls between two looks for new lanes, for the end and at the clock.
+/// Number of polls of a dispatcher that always polls, between two checks for new lanes, for the end and of the clock.
 const LOOKS: u32 = 64;
-/// Busy polling where the setting says always: threads that sleep are not in that mode.
+/// Duration of busy polling if the setting is to poll always: threads that sleep are not in that mode.
 const SPIN: Duration = Duration::from_micros(50);
 
 impl Handle {
-    /// Does `wait` while the dispatcher watches.
+    /// Runs `wait` while the dispatcher watches.
     pub(super) fn while_dispatching(&self, wait: impl FnOnce()) {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         if self.dozing.load(Ordering::SeqCst) {
@@ -51,7 +51,7 @@ impl Handle {
 /// Starts the thread of a handle; it ends with [`Handle::close`].
 ///
 /// # Errors
-/// When there is no thread to be had.
+/// If the thread cannot be started.
 pub(crate) fn start(
     handle: &Arc<Handle>,
     maker: &dyn LaneMaker,
@@ -65,9 +65,9 @@ pub(crate) fn start(
     maker.spawn("dunlin-dispatch", Box::new(move || run(&handle, spin)))
 }
 
-/// When the thread scheduler is at work.
+/// When the thread scheduler runs.
 struct Turns {
-    /// The end of the interval, and whether it is that of a handle that sends.
+    /// The end of the interval, and whether it is the interval of a handle that sends.
     end: Instant,
     is_busy: bool,
     /// When there is something to do next.
@@ -84,7 +84,7 @@ impl Turns {
         }
     }
 
-    /// Does what is to be done now.
+    /// Runs what is due now.
     fn take(&mut self, handle: &Handle, node: &Node, now: Instant) {
         if now < self.next {
             return;
@@ -140,7 +140,8 @@ fn run(handle: &Handle, spin: Duration) {
     }
 }
 
-/// Polls all lanes for everybody (FLOCK §4.3). It sends for nobody: what comes meanwhile is its senders' work.
+/// Polls all lanes for all threads (FLOCK §4.3). It does not send for others: threads that come meanwhile send
+/// themselves.
 fn dispatch(handle: &Handle, node: &Node, held: &mut Vec<Held>) {
     let lanes = handle.lanes();
     let mut any = false;
@@ -163,7 +164,7 @@ fn dispatch(handle: &Handle, node: &Node, held: &mut Vec<Held>) {
         look_in_vain(handle, missed);
     }
     if !any {
-        // The threads that it polls for may wait for this core.
+        // The threads that it polls for may be waiting for this core.
         thread::yield_now();
     }
     for lane in &lanes {
@@ -176,10 +177,11 @@ fn dispatch(handle: &Handle, node: &Node, held: &mut Vec<Held>) {
     }
 }
 
-/// Nothing has come. `missed`: what came to a lane that somebody led was not seen, and no news tell of it again.
+/// Called when nothing has come. `missed` says that a lane was led by another thread: what came to it was not seen, and
+/// no event will report it again.
 fn look_in_vain(handle: &Handle, missed: bool) {
     if thread::is_simulated() && !missed {
-        // Whoever else is on this core goes on meanwhile.
+        // Other threads on this core run meanwhile.
         thread::idle(REST, true);
     } else if handle.is_crowded() {
         thread::yield_now();
@@ -188,7 +190,7 @@ fn look_in_vain(handle: &Handle, missed: bool) {
     }
 }
 
-/// Polls all lanes for those who sleep, then sleeps itself until the server has something.
+/// Polls all lanes for the sleeping threads, then sleeps itself until the server sends something.
 fn watch(handle: &Handle, node: &Node, spin: Duration, until: Instant) {
     let lanes = handle.lanes();
     let mut watcher = Watcher {
@@ -222,7 +224,7 @@ struct Watcher<'a> {
 }
 
 impl Watcher<'_> {
-    /// What was taken, and whether somebody led a lane.
+    /// Returns the number of messages taken, and whether another thread led a lane.
     fn poll(&self) -> (usize, bool) {
         let (mut taken, mut missed) = (0, false);
         for lane in self.lanes {
@@ -268,7 +270,7 @@ impl Doze for Watcher<'_> {
 
     fn sleep(&mut self, most: Duration) -> Result<(), Infallible> {
         if self.lanes.iter().all(|lane| lane.status().is_lost()) {
-            // Those whom it concerns are awake; nothing will come.
+            // The threads concerned are awake; nothing more will come.
             thread::sleep(UNHEARD_PAUSE);
         } else if let Some(event) = self.handle.event.get() {
             if event.sleep(most).is_err() {

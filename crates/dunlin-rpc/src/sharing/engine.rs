@@ -1,5 +1,5 @@
-//! The engine of a shared lane: what its leader does. It waits for nothing but, where the server asks for it, a moment
-//! for those who were answered with the leader.
+//! The engine of a shared lane: what its leader does. It never waits, except, if the server asks for it, for a moment
+//! for threads that were answered together with the leader.
 
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -21,16 +21,17 @@ use crate::channel::{Channel, ChannelError};
 use crate::effort;
 use crate::error::CallError;
 
-/// Longest that a leader waits for those who were answered together: about as long as a thread takes from its answer to
-/// its next call.
+/// The longest that a leader waits for threads that were answered together: about the time that a thread takes from its
+/// answer to its next call.
 const REJOIN_MOST: Duration = Duration::from_nanos(100);
 
-/// The calls of all ports that share a lane, what all see of the lane, and who takes their answers.
+/// The calls of all ports that share a lane, the shared state of the lane, and the taker of the answers.
 pub(crate) struct Shared<'a, 'm, D> {
     ports: &'a Ports,
     status: &'a Status,
     mine: &'a mut Option<Mine<'m>>,
-    /// Threads that were answered, and the last of them: answers to one thread's calls stand together in a message.
+    /// Number of threads that were answered, and the last of them: answers to one thread's calls are adjacent in a
+    /// message.
     answered: usize,
     last: Option<usize>,
     device: PhantomData<D>,
@@ -53,7 +54,7 @@ impl<'a, 'm, D: Device> Shared<'a, 'm, D> {
         }
     }
 
-    /// One has ended whose end is handed out at once.
+    /// Counts a call that has ended and whose end is handed out at once.
     #[inline]
     fn count(&mut self, call: CallId) {
         D::charge(effort::ANSWERED);
@@ -105,16 +106,16 @@ impl<D: Device> Outstanding for Shared<'_, '_, D> {
 #[derive(Debug)]
 pub(crate) struct Engine<D: Device> {
     core: ClientCore<RingChannel<D>>,
-    /// None: the server grants without counting.
+    /// `None` if the server does not count credits.
     balance: Option<CreditBalance>,
     word: u64,
-    /// What the server had told when somebody found no room or no credits.
+    /// What the server had last told when a thread found no room or no credits.
     refused_at: (u64, u64),
     most_members: usize,
-    /// Whose core has the line of the queue's tail: the last leader's, if nobody followed it. For the price of it
-    /// alone.
+    /// The thread whose core holds the cache line of the queue's tail: the last leader, if no thread followed it. Used
+    /// only to account for the cost.
     led_by: usize,
-    /// Threads that have been answered since the last message was sent.
+    /// Number of threads that have been answered since the last message was sent.
     answered: usize,
 }
 
@@ -131,7 +132,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Looks at what the server granted.
+    /// Reads what the server has granted.
     #[inline]
     fn look_at_grant(&mut self, status: &Status) {
         let word = self.core.channel.granted();
@@ -145,13 +146,13 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Requests that may be sent now.
+    /// Number of requests that may be sent now.
     #[inline]
     fn credits(&mut self, status: &Status) -> u32 {
         let Some(balance) = &self.balance else {
             return u32::MAX;
         };
-        // News that nobody waits for is found by the checks.
+        // News that no thread waits for is found by the checks.
         if balance.has_asked() || !status.is_active() {
             self.look_at_grant(status);
         }
@@ -161,7 +162,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Writes a message of one run, whose thread leads and is alone.
+    /// Writes a message with one run, whose thread leads and is alone.
     #[inline]
     pub(crate) fn send_alone(
         &mut self,
@@ -191,7 +192,7 @@ impl<D: Device> Engine<D> {
         Ok(Outcome::Sent)
     }
 
-    /// One-sided operations were posted together.
+    /// Counts one-sided operations that were posted together.
     fn count_operations(
         &mut self,
         count: usize,
@@ -210,7 +211,7 @@ impl<D: Device> Engine<D> {
         report.map_or(Ok(()), |degree| self.core.channel.report(degree))
     }
 
-    /// Writes the message that stands in the batch, and accounts for its requests.
+    /// Writes the message that is in the batch, and accounts for its requests.
     #[inline]
     fn write(
         &mut self,
@@ -235,8 +236,8 @@ impl<D: Device> Engine<D> {
         self.core.channel.flush()
     }
 
-    /// This node's thread leads. When another has been at the queue's tail since, that line comes from its core; who
-    /// comes to the queue meanwhile is of the message.
+    /// Called when this node's thread leads. If another thread has been at the queue's tail since, the cache line comes
+    /// from its core; threads that queue meanwhile join the message.
     #[inline]
     pub(crate) fn begin_lead(&mut self, leader: &Node) {
         let leader = std::ptr::from_ref(leader).addr();
@@ -246,8 +247,8 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Waits a moment for threads that were answered and have not come yet, where the server asks for that: who were
-    /// answered together send together.
+    /// Waits a moment for threads that were answered and have not come yet, if the server asks for it: threads that
+    /// were answered together then send together.
     #[inline]
     fn await_answered(&mut self, members: &Members<'_>, status: &Status) {
         let answered = std::mem::take(&mut self.answered);
@@ -323,10 +324,10 @@ impl<D: Device> Engine<D> {
             return Ok(());
         }
         if count > 1 {
-            // The last of them has the tail.
+            // The tail is at the core of the last of them.
             self.led_by = 0;
         }
-        // Each follower's node is a line of its core.
+        // Each follower's node is a cache line of its core.
         for _ in 1..count {
             D::charge(Work::SharedLine);
         }
@@ -364,7 +365,7 @@ impl<D: Device> Engine<D> {
         Ok(taken)
     }
 
-    /// Whether there is what sleeping threads want; the dispatcher wakes them.
+    /// Checks for the room or credits that sleeping threads want; the dispatcher wakes them.
     #[cold]
     fn look_for_news(&mut self, status: &Status) {
         if self.core.channel.news() != self.refused_at {
@@ -373,7 +374,7 @@ impl<D: Device> Engine<D> {
         }
     }
 
-    /// Looks for completions, failures and grants, which messages do not show.
+    /// Checks for completions, failures and grants, which do not show in messages.
     pub(crate) fn check(&mut self, shared: &mut Shared<'_, '_, D>) -> Result<(), ChannelError> {
         self.look_at_grant(shared.status);
         if shared.status.is_wanted() {
@@ -383,12 +384,12 @@ impl<D: Device> Engine<D> {
         Ok(())
     }
 
-    /// Takes what the server sent before it went: the lane is about to be given up.
+    /// Takes what the server sent before it went; the lane is about to be given up.
     #[cold]
     pub(crate) fn take_last(&mut self, shared: &mut Shared<'_, '_, D>) {
         self.core.take_last(shared);
         if let Some(Mine::Dispatcher(held)) = shared.mine {
-            // Whoever sees that the lane is lost looks for mail once more, and not again.
+            // A thread that sees that the lane is lost checks its mail once more, and not again.
             let ports = shared.ports;
             held.drain(..).for_each(|ended| ports.hand_out(ended));
         }
@@ -401,7 +402,7 @@ impl<D: Device> Engine<D> {
 
     pub(crate) fn close(&mut self) {
         self.core.channel.close();
-        // Whoever sleeps on the lane must see it.
+        // Threads that sleep on the lane must notice.
         self.core.channel.wake().wake();
     }
 }

@@ -22,7 +22,7 @@ fn serve() -> RunningServer {
         .unwrap()
 }
 
-/// A number of its own for each call, in its payload: an answer to another call would be seen.
+/// Each call has a unique number in its payload, so that an answer to another call would be detected.
 struct Load<'a> {
     client: &'a Client,
     next: u64,
@@ -32,7 +32,7 @@ struct Load<'a> {
 }
 
 impl Load<'_> {
-    /// A pipeline until it fails, or the end.
+    /// Uses a pipeline until it fails, or until the end.
     fn run(&mut self, stop: &AtomicBool) {
         let Ok(mut pipeline) = self.client.pipeline() else {
             return;

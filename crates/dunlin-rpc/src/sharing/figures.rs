@@ -13,13 +13,13 @@ use super::lane::SharedLane;
 pub struct HandleFigures {
     /// One entry for each lane.
     pub lanes: Vec<LaneReport>,
-    /// Threads, pipelines and futures' lanes that use the handle.
+    /// Number of threads, pipelines and futures' lanes that use the handle.
     pub threads: usize,
     /// The lane of each of them, in order of their ids (FLOCK's thread-to-QP map).
     pub assignment: Vec<usize>,
-    /// Threads that the scheduler has moved to another lane so far.
+    /// Number of times that the scheduler has moved a thread to another lane.
     pub migrations: u64,
-    /// Requests for each message that was written, over the handle's life.
+    /// Requests per message written, over the handle's lifetime.
     pub coalescing_degree: f64,
 }
 
@@ -27,26 +27,26 @@ pub struct HandleFigures {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LaneReport {
-    /// The server wants requests on it.
+    /// Whether the server wants requests on it.
     pub active: bool,
-    /// It takes calls: neither lost nor left by the server.
+    /// Whether it takes calls: it is neither lost nor has the server said goodbye.
     pub open: bool,
-    /// Credits left; zero when the server does not count.
+    /// Credits left; zero if the server does not count them.
     pub credits: u32,
-    /// Messages written.
+    /// Number of messages written.
     pub messages: u64,
-    /// Requests in them.
+    /// Number of requests in them.
     pub requests: u64,
-    /// Threads that had requests in them, summed over the messages.
+    /// Number of threads that had requests in a message, summed over the messages.
     pub threads: u64,
-    /// One-sided operations.
+    /// Number of one-sided operations.
     pub operations: u64,
-    /// How often some of them were posted together.
+    /// Number of times that some of them were posted together.
     pub lists: u64,
 }
 
 impl HandleFigures {
-    /// Of these lanes, threads, the lane of each, and moves.
+    /// Makes the figures from the lanes, the number of threads, the lane of each, and the number of moves.
     pub(super) fn new<'a>(
         lanes: impl Iterator<Item = &'a Arc<dyn SharedLane>>,
         threads: usize,

@@ -1,7 +1,7 @@
 //! The connection handle (FLOCK §3): the lanes between a client and one server, and the threads that share them.
 //!
-//! Nothing here is on the way of a call. A thread comes ([`Handle::attach`]) and gets a port and a lane; the thread
-//! scheduler moves it; it goes.
+//! Nothing here is on the path of a call. A thread attaches ([`Handle::attach`]) and gets a port and a lane; the thread
+//! scheduler moves it; it leaves.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -22,7 +22,7 @@ use super::{Moves, Sharing};
 use crate::call::lane::Sleeper;
 use crate::error::{CallError, ConnectError};
 
-/// Between two looks of a newcomer that waits: bounds the harm of a wake-up that is lost.
+/// Interval at which a waiting new thread checks again, which bounds the cost of a lost wake-up.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// See the module.
@@ -31,21 +31,21 @@ pub(crate) struct Handle {
     ports: Ports,
     calls: usize,
     lanes: Mutex<LaneTable>,
-    /// A lane was made, or was not.
+    /// Notified when making a lane has succeeded or failed.
     made: Condvar,
-    /// Ports in use, and whether those that send are more than can run at once.
+    /// Number of ports in use, and whether more of them send than can run at once.
     live: AtomicUsize,
     crowded: AtomicBool,
     cores: usize,
-    /// The thread scheduler is at work.
+    /// Whether the thread scheduler is running.
     assigning: AtomicBool,
-    /// Lanes that it has spread threads over.
+    /// Number of lanes over which it has spread threads.
     spread_over: AtomicUsize,
     migrations: AtomicU64,
     pub(super) closing: AtomicBool,
-    /// Its client has gone.
+    /// Whether its client has gone.
     orphan: AtomicBool,
-    /// Threads asleep, and whether the dispatcher is, too.
+    /// Number of sleeping threads, and whether the dispatcher sleeps, too.
     pub(super) sleepers: AtomicUsize,
     pub(super) dozing: AtomicBool,
     pub(crate) event: OnceLock<Box<dyn Sleeper>>,
@@ -60,7 +60,8 @@ impl std::fmt::Debug for Handle {
 }
 
 impl Handle {
-    /// With ports of `calls` calls each, on a host of `cores` cores. Newcomers are placed by a sequence from `seed`.
+    /// Makes a handle with ports of `calls` calls each, on a host with `cores` cores. New threads are placed by a
+    /// sequence from `seed`.
     pub(crate) fn new(sharing: Sharing, calls: usize, cores: usize, seed: u64) -> Arc<Self> {
         let calls = calls.min(MOST_CALLS);
         Arc::new(Self {
@@ -94,24 +95,24 @@ impl Handle {
         self.calls
     }
 
-    /// Most messages of a thread's run.
+    /// Maximum number of messages in a thread's run.
     pub(super) fn run(&self) -> u32 {
         self.sharing.run
     }
 
-    /// Only the dispatcher takes answers.
+    /// Whether only the dispatcher takes answers.
     #[inline]
     pub(super) fn is_dispatched(&self) -> bool {
         self.sharing.dispatched
     }
 
-    /// Sending and looking are two turns: threads are crowded, or the dispatcher looks.
+    /// Whether sending and polling are separate turns: threads are crowded, or the dispatcher polls.
     #[inline]
     pub(super) fn is_apart(&self) -> bool {
         self.is_dispatched() || self.is_crowded()
     }
 
-    /// More threads than cores: who waits gives its core away.
+    /// Whether there are more threads than cores, so that waiting threads yield.
     #[inline]
     pub(super) fn is_crowded(&self) -> bool {
         self.crowded.load(Ordering::Relaxed) || thread::shares_core()
@@ -121,12 +122,12 @@ impl Handle {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A port for a newcomer. `open` makes a lane of this number when there are fewer than the preset wants for so many
-    /// threads, without holding anybody up who has one. When all that may be made are being made by others it waits for
-    /// one of them, until `until` at most.
+    /// Returns a port for a new thread. `open` makes a lane with the given number if there are fewer than the preset
+    /// wants for this many threads; threads that have a lane are not held up. If all lanes that may be made are being
+    /// made by others, it waits for one of them, at most until `until`.
     ///
     /// # Errors
-    /// When no lane is open and none can be made, or there are too many ports.
+    /// If no lane is open and none can be made, or there are too many ports.
     pub(crate) fn attach(
         self: &Arc<Self>,
         until: Option<Instant>,
@@ -168,7 +169,7 @@ impl Handle {
         Ok(ThreadPort::new(Arc::clone(self), port, placed))
     }
 
-    /// Sees to it that there is a lane for a newcomer.
+    /// Ensures that there is a lane for a new thread.
     fn provide<'a>(
         &'a self,
         mut lanes: MutexGuard<'a, LaneTable>,
@@ -182,7 +183,8 @@ impl Handle {
             }
             let usable = lanes.usable();
             match &lanes.failure {
-                // It waited for that: to try once more, one thread after the other, would take as long for each.
+                // This thread waited for that attempt: if the threads tried again one after the other, it would take as
+                // long for each.
                 Some(failure) if lanes.failures != failures && usable == 0 => {
                     let failure = ConnectError::Shared(Arc::clone(failure));
                     return (lanes, Err(failure));
@@ -211,7 +213,7 @@ impl Handle {
         }
     }
 
-    /// Makes one more lane. The lock is not held meanwhile.
+    /// Makes another lane. The lock is not held meanwhile.
     fn make<'a>(
         &'a self,
         mut lanes: MutexGuard<'a, LaneTable>,
@@ -226,7 +228,7 @@ impl Handle {
         lanes.making.retain(|&other| other != number);
         self.made.notify_all();
         let error = match opened {
-            // Who closed it has not seen this lane, which ends with the last hold on it.
+            // The closing thread has not seen this lane, which ends with its last reference.
             Ok(_) if self.closing.load(Ordering::Acquire) => closed(),
             Ok(lane) => {
                 let is_awaited = |serial| self.ports.are_awaited(serial);
@@ -243,7 +245,7 @@ impl Handle {
         }
         let is_late = until.is_some_and(|until| thread::now() >= until);
         if lanes.waiting == 0 || is_late {
-            // That its own time was up says nothing to others.
+            // That this thread's own time was up does not concern others.
             return (lanes, Err(error));
         }
         let error = Arc::new(error);
@@ -252,7 +254,8 @@ impl Handle {
         (lanes, Err(ConnectError::Shared(error)))
     }
 
-    /// The lane of a newcomer: any, where threads are moved later (FLOCK §5.2); else the one with the fewest.
+    /// Chooses the lane of a new thread: a random one if threads are moved later (FLOCK §5.2), otherwise the one with
+    /// the fewest threads.
     fn choose(&self, lanes: &mut LaneTable) -> usize {
         lanes.random = lanes
             .random
@@ -267,11 +270,11 @@ impl Handle {
                 .iter()
                 .min_by_key(|&&i| lanes.entries[i].lane.status().threads())
         };
-        // All may have failed since they were counted: the thread hears it from one of them, and asks again.
+        // All may have failed since they were counted: the thread notices at one of them, and attaches again.
         chosen.copied().unwrap_or(0)
     }
 
-    /// A thread has gone.
+    /// Called when a thread leaves.
     pub(super) fn leave(&self, port: &Port) {
         let lanes = self.lock();
         let assigned = port.assigned.load(Ordering::Relaxed);
@@ -283,7 +286,7 @@ impl Handle {
         self.end_if_abandoned(lanes);
     }
 
-    /// The client has gone: the handle ends with its last port, and not before a port that somebody is getting.
+    /// Called when the client is gone: the handle ends with its last port, including ports that are being made.
     pub(crate) fn orphan(&self) {
         self.orphan.store(true, Ordering::SeqCst);
         self.end_if_abandoned(self.lock());
@@ -297,7 +300,7 @@ impl Handle {
         }
     }
 
-    /// The lane with this number, if it takes calls.
+    /// The lane at this index, if it takes calls.
     pub(super) fn placed(&self, index: usize) -> Option<Placed> {
         let lanes = self.lock();
         let entry = lanes.entries.get(index)?;
@@ -315,8 +318,8 @@ impl Handle {
         all.map(|entry| Arc::clone(&entry.lane)).collect()
     }
 
-    /// The thread scheduler (FLOCK §5.2), in each interval: assigns threads to active lanes by what they have sent in
-    /// it. Says whether anybody sent anything.
+    /// Runs the thread scheduler (FLOCK §5.2) at the end of an interval: assigns threads to active lanes by what they
+    /// have sent in it. Returns whether any thread sent anything.
     pub(super) fn end_interval(&self, node: &Node) -> bool {
         self.schedule(node, |counts, seen| {
             let since = seen.last;
@@ -326,18 +329,18 @@ impl Handle {
         })
     }
 
-    /// The same between intervals, by what was sent in the last and since: somebody has seen that a lane was
-    /// deactivated, or that one more is active.
+    /// The same between intervals, by what was sent in the last one and since; called when a lane was found to be
+    /// deactivated, or another to be active.
     pub(super) fn reassign(&self, node: &Node) {
         self.schedule(node, |counts, seen| counts.since(&mut { seen.before }));
     }
 
     fn schedule(&self, node: &Node, sent: impl Fn(&Counts, &mut SeenTwice) -> Sent) -> bool {
         if self.assigning.swap(true, Ordering::Acquire) {
-            // Somebody is at it.
+            // Another thread is doing so.
             return true;
         }
-        /// Others may assign again, also after a panic.
+        /// Lets others assign again, also after a panic.
         struct Done<'a>(&'a AtomicBool);
         impl Drop for Done<'_> {
             fn drop(&mut self) {
@@ -345,7 +348,7 @@ impl Handle {
             }
         }
         let _done = Done(&self.assigning);
-        // Grants and losses are seen by leaders; a lane that nobody uses has none.
+        // Leaders notice grants and losses; an unused lane has no leader.
         for lane in self.lanes() {
             if !lane.status().is_lost() {
                 lane.check(node, &self.ports, None);
@@ -354,7 +357,7 @@ impl Handle {
         self.assign_threads(sent)
     }
 
-    /// Takes what the server has said about lanes that are not active. Of others their leaders hear; these have none.
+    /// Takes what the server has said about inactive lanes. For other lanes their leaders do that; these have none.
     pub(super) fn hear_of_lanes(&self, node: &Node) {
         for lane in self.lanes() {
             let status = lane.status();
@@ -369,13 +372,13 @@ impl Handle {
         self.lock().usable() > 0
     }
 
-    /// How many lanes the server has activated, and how many could be.
+    /// Number of lanes that the server has activated, and the number that could be active.
     pub(super) fn active_lanes(&self) -> (usize, usize) {
         let lanes = self.lock();
         (usable(&lanes.entries).len(), lanes.usable())
     }
 
-    /// Over how many lanes threads were spread by the last assignment.
+    /// Number of lanes over which the last assignment spread threads.
     pub(super) fn spread_over(&self) -> usize {
         self.spread_over.load(Ordering::Relaxed)
     }
@@ -398,14 +401,14 @@ impl Handle {
             .collect();
         let any = sent.iter().any(|sent| sent.requests > 0);
         let busy = sent.iter().filter(|sent| sent.requests > 0).count();
-        // The other side's threads want cores, too, if it is on this machine.
+        // The other side's threads need cores, too, if it is on this machine.
         let crowded = thread::is_simulated() && busy * 2 > self.cores;
         self.crowded.store(crowded, Ordering::Relaxed);
         if usable.is_empty() {
             return any;
         }
-        // Threads without statistics stay where they are, unless their lane is not active any more. So do all where
-        // threads are not scheduled, and they go home when they can.
+        // Threads without statistics stay where they are, unless their lane is no longer active. So do all threads if
+        // they are not scheduled, and they return to their first lane when they can.
         let scheduled = self.sharing.moves != Moves::Never;
         let (known, idle): (Vec<usize>, Vec<usize>) =
             (0..ports.len()).partition(|&i| scheduled && sent[i].requests > 0);
@@ -441,7 +444,7 @@ impl Handle {
             let before = ports[i].assigned.swap(lane, Ordering::Relaxed);
             if before != lane {
                 self.migrations.fetch_add(1, Ordering::Relaxed);
-                // It may sleep for credits that the old lane does not get.
+                // It may be sleeping for credits that the old lane will not get.
                 ports[i].wake();
                 if let Some(entry) = lanes.entries.get(before) {
                     entry.lane.status().remove_thread();
@@ -452,14 +455,14 @@ impl Handle {
         any
     }
 
-    /// Wakes all threads that sleep: their lane may be lost.
+    /// Wakes all sleeping threads: their lane may be lost.
     pub(super) fn wake_all(&self) {
         for port in self.ports.living() {
             port.wake();
         }
     }
 
-    /// What is going on.
+    /// The live figures.
     pub(crate) fn figures(&self) -> HandleFigures {
         let assigned = |port: &Arc<Port>| port.assigned.load(Ordering::Relaxed);
         HandleFigures::new(
@@ -470,10 +473,10 @@ impl Handle {
         )
     }
 
-    /// Ends all lanes: calls that are out fail.
+    /// Ends all lanes: outstanding calls fail.
     pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::Release);
-        // Whoever waits for a lane hears it, and who enters one has seen it: see `make`.
+        // Threads that wait for a lane are woken, and a thread that enters one checks for it: see `make`.
         self.made.notify_all();
         let node = Node::new();
         for lane in self.lanes() {

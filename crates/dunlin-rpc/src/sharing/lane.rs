@@ -1,4 +1,4 @@
-//! A lane of a connection handle: one queue pair that any of the handle's threads may use, by its combining queue.
+//! A lane of a connection handle: one queue pair that any of the handle's threads may use, through its combining queue.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,35 +19,35 @@ use crate::channel::{Channel, ChannelError};
 use crate::effort;
 use crate::error::CallError;
 
-/// Tries to lead for something that is not a message, before it is put off.
+/// Number of attempts to lead for something other than a message, before it is deferred.
 const TRIES: u32 = 1000;
 
-/// A lane, whatever its device.
+/// A lane, independent of its device.
 pub(crate) trait SharedLane: Send + Sync {
-    /// Where it stands.
+    /// The lane's state.
     fn status(&self) -> &Arc<Status>;
-    /// What it has done.
+    /// The lane's counters.
     fn figures(&self) -> &LaneFigures;
-    /// Longest payload in the ring, and at all.
+    /// Longest payload in the ring, and longest payload in all.
     fn limits(&self) -> (usize, usize);
-    /// Bytes of a one-sided operation at most.
+    /// Maximum length of a one-sided operation in bytes.
     fn longest_operation(&self) -> usize;
-    /// Bytes that a work request carries inside itself.
+    /// Number of bytes that a work request carries inline.
     fn inline_bytes(&self) -> usize;
-    /// What the server granted of a region on this lane.
+    /// What the server has granted of a region on this lane.
     fn attached(&self, region: u64) -> Option<Attached>;
-    /// The server has granted it.
+    /// Records what the server has granted.
     fn set_attached(&self, region: u64, attached: Attached);
-    /// Bytes for a long one-sided WRITE, in memory that the device reads.
+    /// Copies bytes for a long one-sided WRITE into memory that the device can read.
     fn source(&self, bytes: &[u8]) -> Result<Arc<dyn Any + Send + Sync>, CallError>;
-    /// Memory of the device for a user of the lane.
+    /// Allocates memory of the device for a user of the lane.
     fn allocate(&self, length: usize) -> Result<Arc<dyn AnyRegion>, CallError>;
-    /// Such memory as requests of the lane name it.
+    /// Registers such memory, for requests of the lane that refer to it.
     fn register(&self, memory: &Arc<dyn AnyRegion>) -> Result<Registration, ChannelError>;
-    /// Sends a run, together with those of others.
+    /// Sends a run, together with those of other threads.
     fn send(&self, node: &Node, run: Run<'_>, ports: &Ports) -> Outcome;
-    /// Sends a run and looks for answers in the same turn, when nobody else is at the lane; else only sends it, with
-    /// those of others. Says how many messages it took.
+    /// Sends a run and polls for answers in the same turn, if no other thread uses the lane; otherwise only sends it,
+    /// with those of others. Returns the number of messages taken.
     fn exchange(
         &self,
         node: &Node,
@@ -56,24 +56,25 @@ pub(crate) trait SharedLane: Send + Sync {
         mine: Option<Mine<'_>>,
         looks: u32,
     ) -> (Outcome, usize);
-    /// Takes what has arrived, unless somebody else is at it (`None`). It looks so many times, or until somebody waits
-    /// for it.
+    /// Takes what has arrived, unless another thread leads (`None`). It polls `looks` times, or until another thread
+    /// waits for it.
     fn poll(&self, node: &Node, ports: &Ports, mine: Option<Mine<'_>>, looks: u32)
         -> Option<usize>;
-    /// Takes what has arrived for a dispatcher that always polls: who comes meanwhile sends for itself. `None`:
-    /// somebody else is at it.
+    /// Takes what has arrived, for a dispatcher that always polls: threads that come meanwhile send for themselves.
+    /// `None` if another thread leads.
     fn hear(&self, node: &Node, ports: &Ports, held: &mut Vec<Held>) -> Option<usize>;
-    /// Looks for completions, failures and grants.
+    /// Checks for completions, failures and grants.
     fn check(&self, node: &Node, ports: &Ports, mine: Option<Mine<'_>>);
-    /// Announces sleep to the server; `false`: it has not heard of it yet.
+    /// Announces sleep to the server. Returns `false` if the server has not been told yet.
     fn prepare_sleep(&self, node: &Node, ports: &Ports) -> bool;
-    /// A registered buffer to fill in place.
+    /// Allocates a registered buffer to be filled in place.
     fn buffer(&self, length: usize) -> Result<Box<dyn BytesMut>, CallError>;
-    /// A request of this lane's memory, as it is or copied, and the bytes that stand for it in the ring.
+    /// Puts a long request into this lane's memory, as it is or by copying, and returns it with the descriptor that
+    /// represents it in the ring.
     fn export(&self, body: Exported<'_>) -> Result<Export, CallError>;
-    /// The same for what another lane of the handle has exported and the server has not read.
+    /// The same for a request that another lane of the handle has exported and the server has not read.
     fn export_again(&self, buffer: &dyn Any) -> Result<Export, CallError>;
-    /// Ends it: calls that are out fail with this error.
+    /// Ends the lane: outstanding calls fail with this error.
     fn close(&self, node: &Node, ports: &Ports, error: CallError);
 }
 
@@ -99,13 +100,13 @@ pub(crate) struct RingSharedLane<D: Device> {
     longest: usize,
     longest_operation: usize,
     inline_bytes: usize,
-    /// By the region's number at the client. Looked at once by each port.
+    /// By the region's number at the client. Read once by each port.
     attached: Mutex<Vec<(u64, Attached)>>,
     spins: bool,
 }
 
 impl<D: Device> RingSharedLane<D> {
-    /// `credits`: those that the server gave to begin with, if it counts.
+    /// Makes a lane; `credits` are those that the server gave at the start, if it counts them.
     pub(crate) fn new(
         channel: RingChannel<D>,
         credits: Option<u32>,
@@ -127,7 +128,7 @@ impl<D: Device> RingSharedLane<D> {
         }
     }
 
-    /// The leader's reaction to a failure: what has arrived is handed out, and whoever comes later is told.
+    /// The leader's reaction to a failure: what has arrived is handed out, and threads that come later get the error.
     #[cold]
     fn lose(
         &self,
@@ -161,10 +162,10 @@ impl<D: Device> RingSharedLane<D> {
         }
     }
 
-    /// A turn of one who wants to send. Without room or credit it takes what has arrived instead when others wait: a
-    /// server whose answers find no room takes no requests and grants no credits, and while everybody queues to send
-    /// nobody comes to look for answers. Who is alone comes to look by itself, and need not be sent its own answers by
-    /// its mailbox.
+    /// A turn of a thread that wants to send. If there is no room or credit and others wait, it takes what has arrived
+    /// instead: a server whose answers find no room takes no requests and grants no credits, and while all threads
+    /// queue to send, none polls for answers. A thread that is alone polls by itself, and its answers need not go
+    /// through its mailbox.
     #[inline]
     fn serve_or_take(&self, engine: &mut Engine<D>, members: &mut Members<'_>, ports: &Ports) {
         self.serve(engine, members, ports);
@@ -175,7 +176,7 @@ impl<D: Device> RingSharedLane<D> {
         }
     }
 
-    /// Looks so many times, or until somebody waits for the leader; says how many messages it took.
+    /// Polls `looks` times, or until another thread waits for the leader; returns the number of messages taken.
     #[inline]
     fn look(
         &self,
@@ -199,7 +200,7 @@ impl<D: Device> RingSharedLane<D> {
         0
     }
 
-    /// Does something as leader that is not a message; `None`: others lead all the time.
+    /// Runs something other than a message as leader; `None` if others led all the time.
     fn insist<T>(
         &self,
         node: &Node,
@@ -285,12 +286,12 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
                 self.serve_or_take(engine, members, ports);
             });
             if !led {
-                // What it was told comes from the leader's core.
+                // The outcome comes from the leader's core.
                 D::charge(Work::SharedLine);
             }
             return outcome;
         }
-        // The rival's spinlock: nobody queues, everybody tries.
+        // The competitor's spinlock: threads do not queue, each one tries.
         let mut patience = super::sync::Patience::default();
         loop {
             let led = self.combiner.try_lead(node, run, |engine, members| {
@@ -356,7 +357,8 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
                 }
                 engine.begin_lead(node);
                 taken = self.look(engine, members, ports, &mut mine, looks);
-                // Who came meanwhile is served at once, rather than made leader, which may not be running.
+                // Threads that came meanwhile are served at once, instead of making one of them leader, which may not
+                // be running.
                 if members.are_waiting() {
                     self.serve(engine, members, ports);
                 }
@@ -427,7 +429,7 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
             Exported::Bytes(bytes) => copy(bytes)?,
             Exported::Buffer(buffer) => match downcast::<Buffer<D>>(buffer) {
                 Ok(own) if own.is_of(&self.exports) => own,
-                // Made for another lane, or by another kind of lane: its key means nothing here.
+                // It was made for another lane, or by another kind of lane: its key is not valid here.
                 Ok(foreign) => copy(foreign.bytes_ref())?,
                 Err(foreign) => copy(foreign.bytes_ref())?,
             },
@@ -452,7 +454,7 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
     }
 
     fn close(&self, node: &Node, ports: &Ports, error: CallError) {
-        // Turns are short, so one of these attempts comes in; others may lead for all of the first.
+        // Turns are short, so one of these attempts succeeds; others may lead during all of the first ones.
         while !self.status.is_lost() {
             let error = error.clone();
             if self

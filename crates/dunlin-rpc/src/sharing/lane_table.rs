@@ -6,7 +6,7 @@ use super::lane::SharedLane;
 use super::statistics::SeenTwice;
 use crate::error::ConnectError;
 
-/// A lane and its place among the handle's.
+/// A lane and its index among the handle's.
 pub(crate) struct Placed {
     pub(crate) lane: Arc<dyn SharedLane>,
     pub(crate) index: usize,
@@ -17,36 +17,36 @@ pub(crate) struct Placed {
 pub(super) struct Entry {
     pub(super) lane: Arc<dyn SharedLane>,
     pub(super) serial: u64,
-    /// What the server knows it by: no other open lane has it.
+    /// The number by which the server knows it; no other open lane has the same.
     pub(super) number: usize,
 }
 
-/// The table, and who waits for what is to be in it.
+/// The table, and counts of threads that wait for new entries.
 #[derive(Default)]
 pub(super) struct LaneTable {
     pub(super) entries: Vec<Entry>,
-    /// What the scheduler saw last of each port, by id.
+    /// What the scheduler last saw of each port, by id.
     pub(super) seen: Vec<SeenTwice>,
     pub(super) next_serial: u64,
     pub(super) random: u64,
-    /// Numbers of lanes that newcomers are making, without this lock.
+    /// Numbers of lanes that new threads are making, without holding this lock.
     pub(super) making: Vec<usize>,
-    /// Newcomers that have no port yet, and those of them that wait for a lane that another makes.
+    /// Number of new threads without a port, and of those among them that wait for a lane that another makes.
     pub(super) coming: usize,
     pub(super) waiting: usize,
-    /// How often making one has failed while others waited for it, and how the last time.
+    /// Number of failures to make a lane while others waited for it, and the last error.
     pub(super) failures: u64,
     pub(super) failure: Option<Arc<ConnectError>>,
 }
 
 impl LaneTable {
-    /// Lanes that take calls.
+    /// Number of lanes that take calls.
     pub(super) fn usable(&self) -> usize {
         let all = self.entries.iter();
         all.filter(|entry| entry.lane.status().is_open()).count()
     }
 
-    /// A number that neither an open lane has nor one that is being made.
+    /// A number that no lane has that is open or being made.
     pub(super) fn free_number(&self) -> usize {
         let is_free = |number: &usize| {
             let mut all = self.entries.iter();
@@ -56,8 +56,8 @@ impl LaneTable {
         (0..).find(is_free).unwrap_or_default()
     }
 
-    /// A new lane, in the place of one that is lost if there is such, or whose server takes no more calls and has
-    /// answered those that are awaited; the serial number of that.
+    /// Enters a new lane, in the place of a lost one if there is one, or of one whose server takes no more calls and
+    /// has answered those that are awaited; returns that one's serial number.
     pub(super) fn enter(
         &mut self,
         number: usize,
@@ -87,7 +87,7 @@ impl LaneTable {
     }
 }
 
-/// Numbers of the lanes that take calls: the active ones, or all that are open when none is active.
+/// Indices of the lanes that take calls: the active ones, or all open ones if none is active.
 pub(super) fn usable(entries: &[Entry]) -> Vec<usize> {
     let open = |entry: &Entry| entry.lane.status().is_open();
     let active = |entry: &Entry| open(entry) && entry.lane.status().is_active();

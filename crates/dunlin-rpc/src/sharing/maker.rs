@@ -1,4 +1,4 @@
-//! Makes the lanes of a connection handle: all that a handle asks of a device.
+//! Makes the lanes of a connection handle: everything that a handle needs of a device.
 
 use std::sync::Arc;
 
@@ -10,27 +10,27 @@ use crate::call::lane::Sleeper;
 use crate::channel::Parameters;
 use crate::config::ChannelConfig;
 
-/// Makes shared lanes, whose wake-ups all go to one event.
+/// Makes shared lanes, all of whose wake-ups go to one event.
 pub(crate) trait LaneMaker: Send + Sync {
     /// What the dispatcher sleeps on.
     fn event(&self) -> Box<dyn Sleeper>;
-    /// The client's side of a new lane.
+    /// Opens the client's side of a new lane.
     fn open(&self, config: &ChannelConfig) -> Result<Box<dyn OpeningShared>, VerbsError>;
     /// Starts a thread of the client.
     fn spawn(&self, name: &str, run: Box<dyn FnOnce() + Send>) -> std::io::Result<()>;
-    /// Cores that the client's threads run on.
+    /// Number of cores on which the client's threads run.
     fn cores(&self) -> usize;
-    /// A random number, which is no secret.
+    /// A random number, which need not be secret.
     fn random(&self) -> Result<u64, VerbsError>;
 }
 
 /// A shared lane whose server is not known yet.
 pub(crate) trait OpeningShared: Send {
-    /// Where the server reaches it.
+    /// The lane's address, for the server.
     fn address(&self) -> EndpointAddress;
-    /// What the server must know beyond that.
+    /// What the server must know in addition.
     fn parameters(&self) -> Parameters;
-    /// Joins it to the server.
+    /// Connects the lane to the server.
     fn connect(
         self: Box<Self>,
         peer: &EndpointAddress,

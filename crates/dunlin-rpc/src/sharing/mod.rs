@@ -1,9 +1,9 @@
-//! How many threads share few queue pairs: FLOCK's connection handle (§3), synchronization (§4.2) and thread scheduling
-//! (§5.2).
+//! Sharing of few queue pairs by many threads: FLOCK's connection handle (§3), synchronization (§4.2) and thread
+//! scheduling (§5.2).
 //!
-//! A [`handle`] has a few lanes. Each thread has a [`thread_port`] at it, which is all that the client's calls see;
-//! each [`lane`] has an [`engine`] that one thread at a time leads, by its [`combining`] queue. [`ports`] bring answers
-//! to their threads.
+//! A [`handle`] has a few lanes. Each thread has a [`thread_port`] to it, which is all that the client's calls use.
+//! Each [`lane`] has an [`engine`], which one thread at a time leads, chosen by the [`combining`] queue. [`ports`]
+//! deliver answers to their threads.
 
 pub(crate) mod assignment;
 mod calls;
@@ -37,9 +37,9 @@ pub(crate) use staging::RUN_MESSAGES;
 /// How threads share a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Discipline {
-    /// A combining queue; a message takes the requests of many threads.
+    /// A combining queue; a message carries the requests of many threads.
     Combining,
-    /// A combining queue, and each thread's requests go alone (FLOCK §8.3.1, without coalescing).
+    /// A combining queue, but each thread's requests go in messages of their own (FLOCK §8.3.1, without coalescing).
     Alone,
     /// A spinlock, as in FaRM.
     Spinlock,
@@ -54,12 +54,12 @@ impl Discipline {
     }
 }
 
-/// How many lanes a handle has.
+/// Number of lanes of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lanes {
-    /// One for each thread, but no more than so many.
+    /// One for each thread, up to this many.
     UpTo(usize),
-    /// One for so many threads.
+    /// One for each group of this many threads.
     OneFor(usize),
 }
 
@@ -71,36 +71,36 @@ impl Lanes {
         }
     }
 
-    /// Whether a thread may have the lane of another where there is none for it.
+    /// Whether a thread may use the lane of another if there is none for it.
     fn are_shared(self) -> bool {
         self != Self::OneFor(1)
     }
 }
 
-/// When threads are moved between lanes, by what they send (FLOCK §5.2).
+/// When threads are moved between lanes, according to what they send (FLOCK §5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moves {
     Never,
-    /// In each interval, as Algorithm 1 says.
+    /// In each interval, as in Algorithm 1.
     EachInterval,
-    /// When that spreads them better than they are (`auto`): who sends together stays together.
+    /// When that spreads them better than at present (`auto`): threads that send together stay together.
     WhenUneven,
 }
 
-/// The sharing part of a preset.
+/// The settings of a preset for sharing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sharing {
     pub(crate) discipline: Discipline,
     pub(crate) lanes: Lanes,
     pub(crate) moves: Moves,
-    /// The server counts credits and says which lanes are active.
+    /// Whether the server counts credits and says which lanes are active.
     pub(crate) admitted: bool,
-    /// The server is asked to keep fewer of them active than of others (`auto`).
+    /// Whether the server is asked to keep fewer of these lanes active than of others (`auto`).
     pub(crate) few: bool,
-    /// What a request weighs beyond its bytes when threads are moved; FLOCK balances bytes alone.
+    /// The weight of a request in addition to its bytes when threads are moved; FLOCK balances bytes only.
     pub(crate) request_bytes: u64,
-    /// Most messages of one thread that go together.
+    /// Maximum number of messages of one thread that are sent together.
     pub(crate) run: u32,
-    /// Answers are taken by the dispatcher alone, which always polls (FLOCK §4.3).
+    /// Whether answers are taken only by the dispatcher, which always polls (FLOCK §4.3).
     pub(crate) dispatched: bool,
 }

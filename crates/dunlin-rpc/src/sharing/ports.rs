@@ -1,6 +1,7 @@
-//! Ports: what a connection handle knows of its threads, and how an answer finds its thread.
+//! Ports: what a connection handle knows of its threads, and how answers reach them.
 //!
-//! Whoever leads a lane hands out what arrived on it: to its own calls at once, to others through their port's mailbox.
+//! The leader of a lane hands out what arrived on it: to its own calls directly, to others through the mailbox of their
+//! port.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -20,55 +21,56 @@ use crate::channel::ChannelError;
 use crate::config::REST;
 use crate::error::CallError;
 
-/// The call is out.
+/// The call is outstanding.
 const OUT: u64 = 1;
 /// Its long response is being fetched.
 const FETCHING: u64 = 2;
-/// An entry of `exports` is its.
+/// The call has an entry in `exports`.
 const EXPORTS: u64 = 4;
-/// It is a one-sided operation.
+/// The call is a one-sided operation.
 const ONE_SIDED: u64 = 8;
-/// What may be out: a call, which a message of the server ends, or an operation, which the device ends.
+/// What may be outstanding: a call, which a message of the server ends, or an operation, which the device ends.
 pub(super) const CALL: u64 = OUT;
 pub(super) const OPERATION: u64 = OUT | ONE_SIDED;
 
-/// What came for a port: the call, and how it ended.
+/// What is delivered to a port: the call, and how it ended.
 pub(crate) struct Delivered {
     pub(crate) call: CallId,
     pub(crate) result: Result<Reply, CallError>,
 }
 
-/// One thread's (or pipeline's) part that others see.
+/// The part of a thread (or pipeline) that other threads use.
 pub(crate) struct Port {
     pub(crate) id: u16,
     /// Generation and flags of each call.
     slots: Box<[AtomicU64]>,
     inbound: Sender<Delivered>,
     pub(crate) mailbox: Receiver<Delivered>,
-    /// Long requests while the server may read them.
+    /// Long requests, as long as the server may read them.
     exports: Mutex<Vec<(u16, Box<dyn Any + Send>)>>,
-    /// The lane that the thread scheduler wants for it, and the serial number of the one that its calls are out on.
+    /// The lane that the thread scheduler wants for it, and the serial number of the lane on which its calls are
+    /// outstanding.
     pub(crate) assigned: AtomicUsize,
-    /// The lane that it was given when it came.
+    /// The lane that it was given at the start.
     pub(crate) home: AtomicUsize,
     pub(crate) serial: AtomicU64,
     pub(crate) counts: Counts,
-    /// Its owner has gone; calls may be out.
+    /// Whether its owner has gone; calls may still be outstanding.
     closed: AtomicBool,
-    /// It is in the list of free ports.
+    /// Whether it is in the list of free ports.
     released: AtomicBool,
     sleeping: AtomicBool,
-    /// Something may be in the mailbox: a look costs less than at the mailbox itself.
+    /// Whether the mailbox may hold something: cheaper to check than the mailbox itself.
     mail: AtomicBool,
     notified: Mutex<bool>,
     event: Condvar,
-    /// Its thread, when that is simulated: it sleeps in virtual time.
+    /// The waker of its thread, if simulated: it sleeps in virtual time.
     simulated: Mutex<Option<Waker>>,
 }
 
 impl Port {
     fn new(id: u16, slots: usize) -> Self {
-        // A place for each slot, and some for what may yet come for a former owner.
+        // A place for each slot, and some for what may still come for a former owner.
         let (inbound, mailbox) = crossbeam_channel::bounded(slots + 64);
         Self {
             id,
@@ -90,7 +92,7 @@ impl Port {
         }
     }
 
-    /// Names a call, or an operation, in a slot that is free.
+    /// Names a call, or an operation, in a free slot.
     #[inline]
     pub(super) fn begin(&self, slot: u16, what: u64) -> CallId {
         let word = &self.slots[usize::from(slot)];
@@ -105,7 +107,7 @@ impl Port {
         self.slots[usize::from(slot)].fetch_or(EXPORTS, Ordering::Relaxed);
     }
 
-    /// What was kept for a slot, which keeps it no more.
+    /// Takes what was kept for a slot.
     pub(crate) fn take_kept(&self, slot: u16) -> Option<Box<dyn Any + Send>> {
         let mut exports = self.exports();
         let place = exports.iter().position(|(owner, _)| *owner == slot)?;
@@ -117,7 +119,7 @@ impl Port {
         self.exports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the call in a slot. Its owner may do so only when nobody can answer it any more.
+    /// Ends the call in a slot. Its owner may do so only when no other thread can answer it any more.
     #[inline]
     pub(crate) fn end(&self, slot: u16) {
         let word = &self.slots[usize::from(slot)];
@@ -128,12 +130,12 @@ impl Port {
         word.store(next_generation(was >> 32) << 32, Ordering::Release);
     }
 
-    /// Whether nobody has ended what has this name.
+    /// Whether the call or operation with this name has not ended.
     pub(super) fn is_out(&self, call: CallId) -> bool {
         self.is_out_as(call, CALL) || self.is_out_as(call, OPERATION)
     }
 
-    /// Whether a call, or an operation, is out with this name.
+    /// Whether a call, or an operation, with this name is outstanding.
     #[inline]
     fn is_out_as(&self, call: CallId, what: u64) -> bool {
         let word = self.slots.get(usize::from(slot_of(call)));
@@ -147,13 +149,13 @@ impl Port {
             .any(|word| word.load(Ordering::Acquire) & OUT != 0)
     }
 
-    /// Puts an end of a call into the mailbox, and wakes its thread. `false`: the mailbox, which has a place for each
-    /// call that may be out, is full; the caller will wait until its deadline.
+    /// Puts the end of a call into the mailbox, and wakes its thread. Returns `false` if the mailbox, which has a place
+    /// for each call that may be outstanding, is full; the caller will then wait until its deadline.
     #[must_use]
     fn deliver(&self, call: CallId, result: Result<Reply, CallError>) -> bool {
         let delivered = self.inbound.try_send(Delivered { call, result }).is_ok();
         self.mail.store(true, Ordering::Release);
-        // The thread says that it sleeps and then looks; we deliver and then look whether it sleeps.
+        // The thread announces its sleep and then checks the mailbox; we deliver and then check whether it sleeps.
         std::sync::atomic::fence(Ordering::SeqCst);
         if self.sleeping.load(Ordering::Relaxed) {
             self.wake();
@@ -161,19 +163,19 @@ impl Port {
         delivered
     }
 
-    /// Whether the mailbox is to be emptied. The mark goes before the mail is taken, so later mail marks again.
+    /// Whether the mailbox is to be emptied. The mark is cleared before the mail is taken, so later mail sets it again.
     #[inline]
     pub(crate) fn has_mail(&self) -> bool {
         self.mail.load(Ordering::Relaxed) && self.mail.swap(false, Ordering::Acquire)
     }
 
-    /// From now on a delivery wakes it.
+    /// Announces sleep: from now on a delivery wakes the thread.
     pub(crate) fn will_sleep(&self) {
         self.sleeping.store(true, Ordering::Relaxed);
         std::sync::atomic::fence(Ordering::SeqCst);
     }
 
-    /// Wakes the thread, or lets its next sleep be none.
+    /// Wakes the thread, or makes its next sleep return at once.
     pub(crate) fn wake(&self) {
         self.sleeping.store(false, Ordering::Relaxed);
         *self.notified.lock().unwrap_or_else(PoisonError::into_inner) = true;
@@ -190,7 +192,7 @@ impl Port {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on the calling simulated thread is woken in virtual time.
+    /// Registers the calling simulated thread, to be woken in virtual time.
     fn is_of_simulated(&self) {
         let waker = thread::waker();
         let mut simulated = self.simulated();
@@ -199,7 +201,7 @@ impl Port {
         }
     }
 
-    /// A simulated thread that has looked in vain rests until there is something to see.
+    /// Lets a simulated thread that has polled in vain rest until something arrives.
     #[cold]
     pub(crate) fn rest(&self, yields: bool) {
         self.is_of_simulated();
@@ -210,7 +212,7 @@ impl Port {
         self.sleeping.store(false, Ordering::Relaxed);
     }
 
-    /// Sleeps until it is woken, for `timeout` at most.
+    /// Sleeps until woken, for at most `timeout`.
     pub(crate) fn sleep(&self, timeout: Duration) {
         if thread::is_simulated() {
             self.is_of_simulated();
@@ -233,14 +235,14 @@ impl Port {
 /// The ports of a handle.
 pub(crate) struct Ports {
     table: Box<[OnceLock<Arc<Port>>]>,
-    /// Ids that were used before, and the first that was not.
+    /// Free ids that were used before, and the first that never was.
     free: Mutex<(Vec<u16>, usize)>,
     slots: usize,
     undelivered: AtomicU64,
 }
 
 impl Ports {
-    /// For ports with so many calls out each.
+    /// Makes the table, for ports with this many outstanding calls each.
     pub(crate) fn new(slots: usize) -> Self {
         Self {
             table: (0..MOST_PORTS).map(|_| OnceLock::new()).collect(),
@@ -250,7 +252,7 @@ impl Ports {
         }
     }
 
-    /// A port for a newcomer; `None`: there are [`MOST_PORTS`].
+    /// Returns a port for a new thread; `None` if there are [`MOST_PORTS`] already.
     pub(crate) fn open(&self) -> Option<Arc<Port>> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let id = match free.0.pop() {
@@ -269,7 +271,7 @@ impl Ports {
         Some(Arc::clone(port))
     }
 
-    /// The owner has gone. The id is free again when nothing is out.
+    /// Called when the owner has gone. The id is free again when nothing is outstanding.
     pub(crate) fn close(&self, port: &Port) {
         port.closed.store(true, Ordering::SeqCst);
         std::sync::atomic::fence(Ordering::SeqCst);
@@ -277,7 +279,8 @@ impl Ports {
     }
 
     pub(super) fn release(&self, port: &Port) {
-        // With the lock that ids are given out under: who has seen a former owner go must not free a newcomer's.
+        // Under the lock under which ids are given out: a thread that has seen a former owner go must not free the port
+        // of a new one.
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let is_free = port.closed.load(Ordering::SeqCst) && !port.has_calls_out();
         if is_free && !port.released.swap(true, Ordering::SeqCst) {
@@ -285,13 +288,13 @@ impl Ports {
         }
     }
 
-    /// Whether somebody waits for a call on the lane with this serial number.
+    /// Whether any thread waits for a call on the lane with this serial number.
     pub(super) fn are_awaited(&self, serial: u64) -> bool {
         let mut ports = self.living();
         ports.any(|port| port.serial.load(Ordering::Relaxed) == serial && port.has_calls_out())
     }
 
-    /// All that are in use.
+    /// All ports that are in use.
     pub(crate) fn living(&self) -> impl Iterator<Item = &Arc<Port>> {
         self.table
             .iter()
@@ -299,7 +302,7 @@ impl Ports {
             .filter(|port| !port.closed.load(Ordering::Relaxed))
     }
 
-    /// The lane with this serial number is lost, and with it the calls of ports that have no owner any more.
+    /// Called when the lane with this serial number is lost: ends the calls of ports that no longer have an owner.
     pub(crate) fn reap(&self, serial: u64) {
         for port in self.table.iter().map_while(OnceLock::get) {
             let closed = port.closed.load(Ordering::SeqCst);
@@ -314,10 +317,10 @@ impl Ports {
         }
     }
 
-    /// The port of what is out with this name.
+    /// Finds the port of the outstanding call or operation with this name.
     ///
     /// # Errors
-    /// When there is no such call or operation.
+    /// If there is no such call or operation.
     #[inline]
     fn find(&self, call: CallId, what: u64) -> Result<&Port, ChannelError> {
         let port = self.port_of(call);
@@ -331,12 +334,12 @@ impl Ports {
         Some(port.as_ref())
     }
 
-    /// A message ends a call otherwise than by a short response.
+    /// Checks that a call is outstanding that a message ends by something other than a short response.
     pub(super) fn expect_answer(&self, call: CallId) -> Result<(), ChannelError> {
         self.find(call, CALL).map(drop)
     }
 
-    /// The long response of a call begins to be fetched.
+    /// Records that the long response of a call is being fetched.
     pub(crate) fn begin_fetch(&self, call: CallId) -> Result<(), ChannelError> {
         let port = self.find(call, CALL)?;
         let word = &port.slots[usize::from(slot_of(call))];
@@ -346,7 +349,8 @@ impl Ports {
         }
     }
 
-    /// A call has ended with a short response: by far the most frequent end. Says whether it was another's than `mine`.
+    /// Ends a call with a short response, by far the most frequent case. Returns whether it belongs to another thread
+    /// than `mine`.
     #[inline]
     pub(crate) fn answer(
         &self,
@@ -357,7 +361,7 @@ impl Ports {
         self.end_as(CALL, call, response, mine)
     }
 
-    /// The same of an operation that the device has done.
+    /// The same for an operation that the device has completed.
     pub(super) fn operated(
         &self,
         call: CallId,
@@ -392,7 +396,7 @@ impl Ports {
         Ok(self.post_or_hold(port, call, Ok(Answer::Short(response)), mine))
     }
 
-    /// A call has ended otherwise.
+    /// Ends a call in another way.
     pub(crate) fn complete(
         &self,
         call: CallId,
@@ -419,8 +423,8 @@ impl Ports {
         Ok(())
     }
 
-    /// Hands out the end of another's call, or leaves it with the dispatcher until that leads no more; says whether it
-    /// was handed out.
+    /// Hands out the end of another thread's call, or leaves it with the dispatcher until that no longer leads; returns
+    /// whether it was handed out.
     #[inline]
     fn post_or_hold(
         &self,
@@ -447,7 +451,8 @@ impl Ports {
 
     #[inline]
     fn post(&self, port: &Port, call: CallId, result: Result<Reply, CallError>) {
-        // The owner closes and then looks for calls that are out; we ended the call and look whether it closed.
+        // The owner closes and then checks for outstanding calls; we have ended the call and check whether the port was
+        // closed.
         std::sync::atomic::fence(Ordering::SeqCst);
         if port.closed.load(Ordering::SeqCst) {
             self.release(port);
@@ -456,7 +461,7 @@ impl Ports {
         }
     }
 
-    /// An end of a call found no place, which cannot be while the bound of a mailbox is right.
+    /// Reports an end of a call that found no place, which cannot happen if the bound of the mailbox is right.
     #[cold]
     fn lose(&self, port: &Port, call: CallId) {
         let before = self.undelivered.fetch_add(1, Ordering::Relaxed);
@@ -469,25 +474,25 @@ impl Ports {
         }
     }
 
-    /// Ends of calls that found no place in a mailbox since the start.
+    /// Number of ends of calls that found no place in a mailbox since the start.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn undelivered(&self) -> u64 {
         self.undelivered.load(Ordering::Relaxed)
     }
 }
 
-/// The end of a call that is still to be told.
+/// The end of a call that is still to be handed out.
 pub(crate) type Held = (CallId, Result<Reply, CallError>);
 
-/// Who polls, and what becomes of what comes.
+/// Who polls, and what happens to what arrives.
 pub(crate) enum Mine<'a> {
-    /// A thread that has calls of its own: their answers are given to it at once.
+    /// A thread with calls of its own: their answers are given to it directly.
     Thread {
         port: &'a Port,
         calls: &'a mut Calls,
         sink: &'a mut dyn Sink,
     },
-    /// The dispatcher: it hands out when it leads no more, so that those who have got theirs may send (FLOCK §4.3 keeps
-    /// it apart from senders).
+    /// The dispatcher: it hands answers out when it no longer leads, so that threads that have got theirs may send
+    /// (FLOCK §4.3 keeps it apart from senders).
     Dispatcher(&'a mut Vec<Held>),
 }

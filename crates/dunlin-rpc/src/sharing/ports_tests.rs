@@ -1,4 +1,4 @@
-//! Ports and calls: every answer finds its caller, whoever takes it.
+//! Ports and calls: every answer reaches its caller, whichever thread takes it.
 
 use super::calls::Calls;
 use super::ports::{Mine, Ports, CALL};
@@ -6,7 +6,7 @@ use crate::call::lane::{Answer, CallId, Sink};
 use crate::error::CallError;
 use proptest::prelude::*;
 
-/// What a port's owner was told.
+/// What a port's owner was given.
 #[derive(Default)]
 struct Told(Vec<u64>);
 
@@ -40,7 +40,7 @@ fn answers_to_no_call_are_violations() {
     assert!(ports.answer(call, b"", &mut None).is_err());
 }
 
-/// A server may write its messages before the device has done the operation.
+/// A server may write its messages before the device has completed the operation.
 #[test]
 fn a_message_does_not_end_an_operation() {
     let ports = Ports::new(4);
@@ -73,7 +73,8 @@ fn a_port_with_calls_out_is_not_given_to_another() {
     assert!(port.mailbox.try_recv().is_err());
 }
 
-/// Who has ended the last call of a port, seen that its owner is gone, and frees it late, frees it for nobody else.
+/// A thread that has ended the last call of a port, has seen that its owner is gone, and frees the port late, does not
+/// free it for a new owner.
 #[test]
 fn a_port_is_not_freed_for_a_former_owner() {
     let ports = Ports::new(4);
@@ -89,7 +90,7 @@ fn a_port_is_not_freed_for_a_former_owner() {
 fn an_end_that_finds_no_place_is_counted() {
     let ports = Ports::new(1);
     let port = ports.open().unwrap();
-    // Nobody takes them, and the slot is used again and again, which its owner would not do.
+    // They are not taken, and the slot is used again and again, which its owner would not do.
     let end = || assert!(ports.answer(port.begin(0, CALL), b"", &mut None).unwrap());
     (0..65).for_each(|_| end());
     assert_eq!(ports.undelivered(), 0);
@@ -98,7 +99,7 @@ fn an_end_that_finds_no_place_is_counted() {
 }
 
 proptest! {
-    /// Any order of calls, answers by anybody, abandonment and changes of owner: each call that is waited for ends
+    /// Any order of calls, answers by any thread, abandonment and changes of owner: each call that is waited for ends
     /// once, with its own answer.
     #[test]
     fn every_answer_finds_its_caller(steps in prop::collection::vec((0u8..6, 0usize..3, 0usize..8), 0..400)) {
@@ -117,7 +118,7 @@ proptest! {
                     next += 1;
                 }
                 2 | 3 if !out.is_empty() => {
-                    // Somebody leads, and may be the one whom it is for.
+                    // Some thread leads, possibly the one that the answer is for.
                     let (_, call, _) = out.swap_remove(which % out.len());
                     let (port, calls, waiting) = &mut owners[who];
                     let mut told = Told::default();
@@ -138,7 +139,7 @@ proptest! {
                     }
                 }
                 5 => {
-                    // The owner goes, its calls stay out; another comes.
+                    // The owner leaves, its calls stay outstanding; another comes.
                     let fresh = (ports.open().unwrap(), Calls::new(4), Vec::new());
                     let (port, _, _) = std::mem::replace(&mut owners[who], fresh);
                     ports.close(&port);

@@ -1,5 +1,5 @@
-//! What a thread has ready for its lane and has not sent: the run of encoded messages that goes into the next coalesced
-//! one, and the one-sided operations that go with it.
+//! What a thread has prepared for its lane and not sent yet: the run of encoded messages for the next coalesced
+//! message, and the one-sided operations that go with it.
 
 use super::calls::slot_of;
 use super::combining::Run;
@@ -8,31 +8,32 @@ use crate::channel::message::{self, Header, DESCRIPTOR_BYTES, HEADER_BYTES};
 use crate::channel::one_sided::OneSided;
 use crate::channel::short_copy::copy;
 
-/// Messages of a run: half of a renewal, so that a run never waits for more credits than there can be.
+/// Maximum number of messages in a run: half of a renewal, so that a run never waits for more credits than there can
+/// be.
 pub(crate) const RUN_MESSAGES: u32 = crate::admission::credits::CREDITS / 2;
-/// Bytes of a run beyond which it leaves.
+/// Length in bytes beyond which a run is sent.
 const RUN_BYTES: usize = 1024;
 
 /// See the module.
 pub(super) struct Staging {
-    /// `used` bytes of messages; room for any message that goes into the ring.
+    /// `used` bytes of messages; with room for any message that goes into the ring.
     bytes: Box<[u8]>,
     used: usize,
-    /// Most messages.
+    /// Maximum number of messages.
     most: u32,
     messages: u32,
     requests: u32,
     operations: Vec<OneSided>,
-    /// Slots of the calls in it.
+    /// Slots of the calls in the run.
     slots: Vec<u16>,
-    /// Where in it descriptors stand of memory of the lane, and of which slots.
+    /// Offsets in the run of descriptors of the lane's memory, with their slots.
     longs: Vec<(usize, u16)>,
-    /// Longest payload that the lane takes in its ring.
+    /// Longest payload that the lane carries in its ring.
     eager: usize,
 }
 
 impl Staging {
-    /// Of `most` messages at a time; for no lane yet: see [`Staging::settle`].
+    /// For `most` messages at a time; not for any lane yet: see [`Staging::settle`].
     pub(super) fn new(most: u32) -> Self {
         Self {
             bytes: Box::default(),
@@ -47,7 +48,7 @@ impl Staging {
         }
     }
 
-    /// From now on for a lane that takes payloads of `eager` bytes in its ring. What is here goes along.
+    /// Switches to a lane that carries payloads of `eager` bytes in its ring, and keeps what is staged.
     pub(super) fn settle(&mut self, eager: usize) {
         self.eager = eager;
         let longest = RUN_BYTES.max(message::message_bytes(eager));
@@ -58,21 +59,21 @@ impl Staging {
         }
     }
 
-    /// Longest payload that goes in.
+    /// Longest payload that fits.
     #[inline]
     pub(super) fn eager(&self) -> usize {
         self.eager
     }
 
-    /// Whether a message with `payload` bytes fits. One long message may make a run, whatever its length.
+    /// Whether a message with `payload` bytes fits. A single message may make a run, whatever its length.
     #[inline]
     pub(super) fn fits(&self, payload: usize) -> bool {
         let together = self.used + message::message_bytes(payload);
         self.messages == 0 || self.messages < self.most && together <= RUN_BYTES.min(self.eager)
     }
 
-    /// Whether it is to leave without waiting for more: there are so many calls in it, or no more fit, or there are
-    /// others than calls.
+    /// Whether the run is to be sent without waiting for more: it holds at least `calls` calls, or no more fit, or it
+    /// holds other messages than calls.
     pub(super) fn is_worth(&self, calls: usize) -> bool {
         self.slots.len() >= calls
             || self.messages >= self.most
@@ -80,7 +81,7 @@ impl Staging {
             || self.has_operations()
     }
 
-    /// Puts a message in that is no call.
+    /// Adds a message that is not a call.
     #[inline]
     pub(super) fn push(&mut self, header: Header, payload: &[u8]) {
         match header.short() {
@@ -99,7 +100,7 @@ impl Staging {
         self.used += N + message::padded(payload.len());
     }
 
-    /// Puts the message of a call in.
+    /// Adds the message of a call.
     #[inline]
     pub(super) fn push_call(&mut self, header: Header, payload: &[u8]) {
         self.push(header, payload);
@@ -107,7 +108,7 @@ impl Staging {
         self.requests += 1;
     }
 
-    /// The same for a long request, whose payload is a descriptor of memory of the lane.
+    /// The same for a long request, whose payload is a descriptor of the lane's memory.
     pub(super) fn push_long_call(&mut self, header: Header, descriptor: &[u8; DESCRIPTOR_BYTES]) {
         // Such a message has no short header.
         let at = self.used + HEADER_BYTES;
@@ -120,24 +121,24 @@ impl Staging {
         self.longs.iter().map(|&(_, slot)| slot)
     }
 
-    /// The long request of this place among them has other memory.
+    /// Changes the memory of the long request at this index among them.
     pub(super) fn replace_long(&mut self, place: usize, descriptor: &[u8; DESCRIPTOR_BYTES]) {
         let (at, _) = self.longs[place];
         self.bytes[at..at + DESCRIPTOR_BYTES].copy_from_slice(descriptor);
     }
 
-    /// Puts a one-sided operation in.
+    /// Adds a one-sided operation.
     pub(super) fn push_operation(&mut self, operation: OneSided) {
         self.slots.push(slot_of(operation.call));
         self.operations.push(operation);
     }
 
-    /// Whether one more operation fits.
+    /// Whether another operation fits.
     pub(super) fn takes_operation(&self) -> bool {
         self.operations.len() < OPERATIONS_STAGED
     }
 
-    /// Whether nothing is ready.
+    /// Whether nothing is staged.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.messages == 0 && self.operations.is_empty()
@@ -151,12 +152,12 @@ impl Staging {
         !self.operations.is_empty()
     }
 
-    /// Whether all calls that are `out` are here still, and may go to another lane: one-sided operations may not.
+    /// Whether all `out` outstanding calls are still here, and may go to another lane: one-sided operations may not.
     pub(super) fn is_all_of(&self, out: usize) -> bool {
         out <= self.slots.len() && self.operations.is_empty()
     }
 
-    /// The one-sided operations alone, to be sent.
+    /// The one-sided operations only, to be sent.
     pub(super) fn run_of_operations(&self) -> Run<'_> {
         Run {
             operations: &self.operations,
@@ -164,7 +165,7 @@ impl Staging {
         }
     }
 
-    /// Takes them out: they were sent, or stay when the rest goes.
+    /// Removes the operations: they were sent, or stay when the rest moves.
     pub(super) fn take_operations(&mut self) -> Vec<OneSided> {
         let gone = std::mem::take(&mut self.operations);
         self.slots.retain(|slot| {
@@ -175,12 +176,12 @@ impl Staging {
         gone
     }
 
-    /// The slots of the calls that are here.
+    /// The slots of the staged calls.
     pub(super) fn slots(&self) -> &[u16] {
         &self.slots
     }
 
-    /// All of it, to be sent.
+    /// The whole run, to be sent.
     #[inline]
     pub(super) fn run(&self) -> Run<'_> {
         Run {
@@ -191,7 +192,7 @@ impl Staging {
         }
     }
 
-    /// It was sent, or its calls have ended.
+    /// Clears the run: it was sent, or its calls have ended.
     #[inline]
     pub(super) fn clear(&mut self) {
         self.used = 0;

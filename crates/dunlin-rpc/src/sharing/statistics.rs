@@ -1,6 +1,6 @@
 //! What a thread has sent, for the thread scheduler (FLOCK §5.2): counted by the thread, taken by the scheduler.
 //!
-//! The median is kept to a power of two: Algorithm 1 sorts by it, and needs to tell large from small.
+//! The median is kept to a power of two: Algorithm 1 sorts by it, and only needs to distinguish large from small.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,21 +9,21 @@ use super::assignment::Sent;
 /// One count for each power of two of a length in bytes.
 const CLASSES: usize = 32;
 
-/// The counts of a thread. Only it adds; the scheduler remembers what it saw last.
+/// The counts of a thread. Only the thread adds; the scheduler remembers what it last saw.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     classes: [AtomicU64; CLASSES],
     bytes: AtomicU64,
 }
 
-/// What the scheduler saw last.
+/// What the scheduler last saw.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     classes: [u64; CLASSES],
     bytes: u64,
 }
 
-/// What it saw at the ends of the last two intervals.
+/// What the scheduler saw at the ends of the last two intervals.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SeenTwice {
     pub(crate) before: Seen,
@@ -31,7 +31,7 @@ pub(crate) struct SeenTwice {
 }
 
 impl Counts {
-    /// A request of so many bytes was sent, by the one thread that counts here.
+    /// Counts a request of this length; called only by the thread that the counts belong to.
     #[inline]
     pub(crate) fn add(&self, bytes: usize) {
         let class = (usize::BITS - bytes.leading_zeros()).min(CLASSES as u32 - 1) as usize;
@@ -42,7 +42,7 @@ impl Counts {
         bump(&self.bytes, bytes as u64);
     }
 
-    /// What was sent since `seen`, which is brought up to date.
+    /// Returns what was sent since `seen`, which is updated.
     pub(crate) fn since(&self, seen: &mut Seen) -> Sent {
         let mut counts = [0; CLASSES];
         for (class, count) in counts.iter_mut().enumerate() {

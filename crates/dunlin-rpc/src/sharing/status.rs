@@ -1,4 +1,4 @@
-//! What all see of a lane: where it stands, and what it has done.
+//! The shared state and counters of a lane.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
 use std::sync::OnceLock;
@@ -6,18 +6,18 @@ use std::sync::OnceLock;
 use crate::admission::Standing;
 use crate::error::CallError;
 
-/// Where a lane stands, for all to see.
+/// The state of a lane, readable by all threads.
 #[derive(Debug)]
 pub(crate) struct Status {
     state: AtomicU8,
-    /// Bits of [`Standing`], as the server told it last.
+    /// Bits of [`Standing`], as the server told them last.
     standing: AtomicU8,
-    /// A thread whose calls are out holds requests back because it is not active.
+    /// Whether a thread with outstanding calls holds requests back because the lane is not active.
     stuck: AtomicBool,
-    /// A thread sleeps because it had no room or no credits; there is some now.
+    /// Whether a thread sleeps for lack of room or credits; and whether there is some now.
     wanted: AtomicBool,
     news: AtomicBool,
-    /// Threads whose port is assigned to it. Written with the handle's lock held.
+    /// Number of threads whose port is assigned to it. Written with the handle's lock held.
     threads: AtomicU32,
     why: OnceLock<CallError>,
 }
@@ -39,41 +39,41 @@ impl Status {
         }
     }
 
-    /// Threads that are assigned to it.
+    /// Number of threads that are assigned to it.
     #[inline]
     pub(super) fn threads(&self) -> u32 {
         self.threads.load(Ordering::Relaxed)
     }
 
-    /// One thread more.
+    /// Adds a thread.
     pub(super) fn add_thread(&self) {
         self.threads.store(self.threads() + 1, Ordering::Relaxed);
     }
 
-    /// One thread less.
+    /// Removes a thread.
     pub(super) fn remove_thread(&self) {
         let left = self.threads().saturating_sub(1);
         self.threads.store(left, Ordering::Relaxed);
     }
 
-    /// Takes calls.
+    /// Whether the lane takes calls.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         self.state.load(Ordering::Relaxed) == OPEN
     }
 
-    /// The server said goodbye.
+    /// Whether the server said goodbye.
     pub(crate) fn is_leaving(&self) -> bool {
         self.state.load(Ordering::Relaxed) == LEAVING
     }
 
-    /// The channel is of no more use, and nobody will answer on it.
+    /// Whether the channel has failed: nothing will be answered on it.
     #[inline]
     pub(crate) fn is_lost(&self) -> bool {
         self.state.load(Ordering::Acquire) == LOST
     }
 
-    /// The server wants requests on it (FLOCK's active queue pair).
+    /// Whether the server wants requests on it (FLOCK's active queue pair).
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
         self.standing().contains(Standing::ACTIVE)
@@ -84,7 +84,7 @@ impl Status {
         Standing::from_bits_truncate(self.standing.load(Ordering::Relaxed))
     }
 
-    /// The calling thread goes to sleep until there is room and credits.
+    /// Announces that the calling thread will sleep until there is room and credit.
     pub(super) fn want(&self) {
         self.wanted.store(true, Ordering::SeqCst);
     }
@@ -94,13 +94,13 @@ impl Status {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// There is what a thread sleeps for.
+    /// Announces that there is what a thread sleeps for.
     pub(super) fn announce(&self) {
         self.wanted.store(false, Ordering::SeqCst);
         self.news.store(true, Ordering::SeqCst);
     }
 
-    /// Whether those who sleep for room or credits are to be woken.
+    /// Whether threads that sleep for room or credits are to be woken; clears the flag.
     pub(super) fn take_news(&self) -> bool {
         self.news.load(Ordering::Relaxed) && self.news.swap(false, Ordering::SeqCst)
     }
@@ -112,13 +112,13 @@ impl Status {
         }
     }
 
-    /// A thread cannot go to an active lane, because calls of it are out on this one, and they may wait for the
-    /// requests that it holds.
+    /// Records that a thread cannot move to an active lane, because it has calls outstanding on this one, which may be
+    /// waiting for the requests that it holds back.
     pub(super) fn stick(&self) {
         self.stuck.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the credits that it has may be spent: on a lane that was deactivated only by who cannot leave it.
+    /// Whether its credits may be spent: on a deactivated lane only if a thread cannot leave it.
     #[inline]
     pub(super) fn spends(&self) -> bool {
         self.is_active() || self.stuck.load(Ordering::Relaxed)
@@ -135,19 +135,19 @@ impl Status {
         self.state.store(LOST, Ordering::Release);
     }
 
-    /// The error of calls that were out when it was lost.
+    /// The error of calls that were outstanding when the lane was lost.
     pub(crate) fn error(&self) -> CallError {
         self.why.get().cloned().unwrap_or(CallError::Closed)
     }
 }
 
-/// What a lane has done. Written by its leader alone.
+/// The counters of a lane. Written only by its leader.
 #[derive(Debug, Default)]
 pub(crate) struct LaneFigures {
     pub(crate) messages: AtomicU64,
     pub(crate) requests: AtomicU64,
     pub(crate) threads: AtomicU64,
-    /// One-sided operations, and how often some were posted together.
+    /// Number of one-sided operations, and number of times that some were posted together.
     pub(crate) operations: AtomicU64,
     pub(crate) lists: AtomicU64,
     pub(crate) credits: AtomicU32,

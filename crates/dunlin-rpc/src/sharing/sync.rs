@@ -1,4 +1,4 @@
-//! The atomics of the combining queue: the standard library's, or loom's when the model checker runs them.
+//! The atomics of the combining queue: those of the standard library, or loom's under the model checker.
 
 #[cfg(not(loom))]
 use dunlin_verbs::thread;
@@ -32,18 +32,18 @@ impl<T> UnsafeCell<T> {
     }
 }
 
-/// Looks before a thread that waits for another gives its core away: about what a cache line needs to cross, a few
-/// times. The other may not be running at all.
+/// Number of checks before a thread that waits for another yields: about a few times what the transfer of a cache line
+/// takes. The other thread may not be running at all.
 const SPINS: u32 = 32;
-/// Yields before it sleeps: the other is then not merely waiting for a core.
+/// Number of yields before it sleeps: the other thread is then not merely waiting for a core.
 const YIELDS: u32 = 4096;
 
-/// The waiting of one thread for a step of another.
+/// Backoff of a thread that waits for a step of another.
 #[derive(Debug, Default)]
 pub(super) struct Patience(u32);
 
 impl Patience {
-    /// One look was in vain.
+    /// Called after a check in vain.
     #[cfg(not(loom))]
     #[inline]
     pub(super) fn pause(&mut self) {

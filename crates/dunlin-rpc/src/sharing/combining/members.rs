@@ -1,4 +1,4 @@
-//! What a leader does with those who stand behind it: it gathers them, has their runs copied, and lets them go.
+//! What a leader does with its followers: it gathers them, has their runs copied, and releases them.
 
 use std::ptr::null_mut;
 
@@ -7,22 +7,23 @@ use super::{Outcome, LOOKS, MOST_MEMBERS};
 use crate::channel::one_sided::OneSided;
 use crate::sharing::sync::{AtomicPtr, Ordering, Patience};
 
-/// Those whom a leader serves in its turn, itself the first of them. Its end is the end of the turn.
+/// The threads that a leader serves in its turn, itself the first. Dropping this ends the turn.
 pub(crate) struct Members<'a> {
     pub(super) tail: &'a AtomicPtr<Node>,
     pub(super) own: &'a Node,
-    /// The leader's own run is in the message, and so many followers', which stand behind it in the queue.
+    /// Whether the leader's own run is in the message, and the number of followers in it, which are behind it in the
+    /// queue.
     pub(super) own_goes: bool,
     pub(super) followers: usize,
-    /// The last node of the queue that this turn has to do with.
+    /// The last node of the queue that belongs to this turn.
     pub(super) last: *const Node,
-    /// What the followers in the message are told, and the leader itself.
+    /// The outcome for the followers in the message, and for the leader itself.
     pub(super) outcome: Outcome,
     pub(super) own_outcome: Outcome,
 }
 
 impl Members<'_> {
-    /// Whether somebody waits for the leader.
+    /// Whether any thread waits for the leader.
     #[inline]
     pub(crate) fn are_waiting(&self) -> bool {
         // SAFETY: `last` is our own node or one that waits for us to serve it.
@@ -36,7 +37,7 @@ impl Members<'_> {
         self.own.messages.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether so many wait for the leader.
+    /// Whether at least `count` threads wait for the leader.
     #[inline]
     pub(crate) fn have_come(&self, count: usize) -> bool {
         let mut last = self.last;
@@ -48,8 +49,8 @@ impl Members<'_> {
     }
 
     /// Takes the leader and its followers into the message, as long as `accept` takes their runs (bytes, messages,
-    /// requests, one-sided operations) and there are not more than `most`; says how many there are. Whoever comes later
-    /// is not waited for.
+    /// requests, one-sided operations) and there are at most `most`; returns their number. Threads that come later are
+    /// not waited for.
     #[inline]
     pub(crate) fn gather(
         &mut self,
@@ -124,7 +125,8 @@ impl Members<'_> {
         usize::from(self.own_goes) + self.followers
     }
 
-    /// Does something with each follower in the message. Its successor is known before, so `action` may let it go.
+    /// Runs `action` on each follower in the message. Its successor is read before, so `action` may release the
+    /// follower.
     #[inline]
     fn each_follower(&self, mut action: impl FnMut(&Node)) {
         let mut node = self.own.next.load(Ordering::Acquire);
@@ -136,10 +138,10 @@ impl Members<'_> {
         }
     }
 
-    /// Has every member's run copied into `space`, one behind the other, and waits until all are there.
+    /// Has every member's run copied into `space`, one after the other, and waits until all are there.
     ///
     /// # Panics
-    /// When the runs are longer than `space`, before anybody was given any of it.
+    /// If the runs are longer than `space`, before any part of it was given out.
     #[inline]
     pub(crate) fn fill(&mut self, space: &mut [u8]) {
         let own = match self.own_goes {
@@ -198,7 +200,7 @@ impl Members<'_> {
         }
     }
 
-    /// What the members are told at the end of the turn.
+    /// Sets the outcome that the members get at the end of the turn.
     #[inline]
     pub(crate) fn settle(&mut self, outcome: Outcome) {
         self.outcome = outcome;
@@ -209,9 +211,9 @@ impl Members<'_> {
 }
 
 impl Drop for Members<'_> {
-    /// Hands leadership to the first who is left, then lets the members go.
+    /// Hands leadership to the first thread that is left, then releases the members.
     fn drop(&mut self) {
-        // SAFETY: `last` is our own node or a member that was not let go.
+        // SAFETY: `last` is our own node or a member that was not released.
         let last = unsafe { &*self.last };
         let mut next = last.next.load(Ordering::Acquire);
         if next.is_null() {
@@ -223,7 +225,7 @@ impl Drop for Members<'_> {
                 Ordering::Relaxed,
             );
             if left.is_err() {
-                // Somebody has swapped itself in and is about to link itself.
+                // A thread has swapped its node in and is about to link it.
                 let mut patience = Patience::default();
                 while next.is_null() {
                     patience.pause();

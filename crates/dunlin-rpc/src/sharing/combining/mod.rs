@@ -1,19 +1,19 @@
-//! The thread combining queue (FLOCK §4.2): many threads, one engine, and one of them at a time leads.
+//! The thread combining queue (FLOCK §4.2): many threads use one engine, and one of them at a time leads.
 //!
-//! A thread that wants something of the engine swaps its [`Node`] into the tail, as into an MCS lock. Whoever finds the
-//! tail empty leads: the engine is its own for a *turn*. Who comes meanwhile follows: it has said where its bytes
-//! stand, and waits. The leader gathers followers, gives each its room in the message, and each copies its own bytes
-//! there and raises its flag; then the leader writes one message for all. Followers beyond its bound are left, and the
-//! first of them leads next.
+//! A thread that needs the engine swaps its [`Node`] into the tail, as in an MCS lock. A thread that finds the tail
+//! empty leads: it owns the engine for a *turn*. A thread that comes meanwhile follows: its node says where its bytes
+//! are, and it waits. The leader gathers followers and gives each its room in the message; each copies its own bytes
+//! there and raises its flag; then the leader writes one message for all. Followers beyond the leader's bound are left,
+//! and the first of them leads next.
 //!
-//! Ours, beyond the paper: a follower that is not running does not hold up the message. After a few looks the leader
-//! takes the room back and copies for it; only a follower that is in the middle of its copy is waited for. And who only
-//! wants to look for answers comes in when nobody leads ([`Combiner::try_lead`]), and serves those who come meanwhile
-//! like any leader.
+//! Two things go beyond the paper. A follower that is not running does not hold up the message: after a few checks the
+//! leader takes the room back and copies for it; only a follower in the middle of its copy is waited for. And a thread
+//! that only wants to poll for answers leads if no other thread does ([`Combiner::try_lead`]), and serves those that
+//! come meanwhile like any leader.
 //!
-//! The one place of the sharing room with unsafe code. What it relies on: a node is borrowed by the call that queues it
-//! until that call has been served or has finished its own turn, on every way out, a panic of the engine included. So a
-//! node in the queue is alive.
+//! This is the only module of `sharing` with unsafe code. It relies on this: a node is borrowed by the call that queues
+//! it until that call has been served or has finished its own turn, on every way out, including a panic of the engine.
+//! So a node in the queue is alive.
 #![allow(unsafe_code)]
 
 mod members;
@@ -28,37 +28,37 @@ use node::{COPIED, COPYING, GRANTED, IDLE, LEADS, SERVED};
 pub(crate) use members::Members;
 pub(crate) use node::Node;
 
-/// Threads whose requests one message takes (free in the paper): the bound of a leader's turn.
+/// Maximum number of threads whose requests one message carries (free in the paper): the bound of a leader's turn.
 pub(crate) const MOST_MEMBERS: usize = 32;
-/// Looks at a follower's flag before the leader copies for it.
+/// Number of checks of a follower's flag before the leader copies for it.
 const LOOKS: u32 = if cfg!(loom) { 1 } else { 8 };
 
-/// What became of a run.
+/// The outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// It is in the message.
     Sent,
     /// There was no room or no credit: try again later.
     Full,
-    /// The engine is of no more use.
+    /// The engine has failed.
     Lost,
 }
 
-/// Encoded messages of one thread that go together.
+/// Encoded messages of one thread that are sent together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run<'a> {
     /// The messages.
     pub(crate) bytes: &'a [u8],
-    /// How many.
+    /// Number of messages.
     pub(crate) messages: u32,
-    /// How many of them are requests, which cost credits.
+    /// Number of them that are requests, which cost credits.
     pub(crate) requests: u32,
     /// One-sided operations that go with them.
     pub(crate) operations: &'a [OneSided],
 }
 
 impl Run<'_> {
-    /// Of a thread that only looks.
+    /// The run of a thread that only polls.
     pub(crate) const NONE: Run<'static> = Run {
         bytes: &[],
         messages: 0,
@@ -67,10 +67,10 @@ impl Run<'_> {
     };
 }
 
-/// The queue and the engine that it is for.
+/// The queue and its engine.
 #[derive(Debug)]
 pub(crate) struct Combiner<E> {
-    /// FLOCK's *Flock Tail*: the last that came; null when nobody leads.
+    /// FLOCK's *Flock Tail*: the last node that came; null if no thread leads.
     tail: AtomicPtr<Node>,
     engine: UnsafeCell<E>,
 }
@@ -89,8 +89,8 @@ impl<E> Combiner<E> {
         }
     }
 
-    /// Comes with a run: as leader it does `lead`, which serves the members; as follower it is served, or leads when it
-    /// is left.
+    /// Joins with a run: as leader the thread runs `lead`, which serves the members; as follower it is served, or leads
+    /// if it is left over.
     #[inline]
     pub(crate) fn join(
         &self,
@@ -113,7 +113,7 @@ impl<E> Combiner<E> {
         self.turn(node, lead)
     }
 
-    /// Leads if nobody does; `None`: somebody does.
+    /// Leads if no other thread does; otherwise `None`.
     #[inline]
     pub(crate) fn try_lead(
         &self,
@@ -155,14 +155,14 @@ impl<E> Combiner<E> {
         members.own_outcome
     }
 
-    /// The engine, when nobody can be in the queue.
+    /// The engine, when no thread can be in the queue.
     pub(crate) fn engine_mut(&mut self) -> &mut E {
         // SAFETY: `&mut self` says that no turn is under way.
         self.engine.with_mut(|engine| unsafe { &mut *engine })
     }
 }
 
-/// Waits as a follower: `None` when it leads now.
+/// Waits as a follower; `None` if it leads now.
 fn follow(node: &Node) -> Option<Outcome> {
     let mut patience = Patience::default();
     loop {

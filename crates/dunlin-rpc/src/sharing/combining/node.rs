@@ -11,36 +11,36 @@ use crate::sharing::sync::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, UnsafeCe
 
 /// Not in a queue.
 pub(super) const IDLE: u32 = 0;
-/// In the queue, its run said.
+/// In the queue, with its run set.
 pub(super) const WAITING: u32 = 1;
-/// The leader has given it room.
+/// The leader has given the thread room.
 pub(super) const GRANTED: u32 = 2;
-/// It copies.
+/// The thread copies.
 pub(super) const COPYING: u32 = 3;
-/// It has copied (FLOCK's copy-completion flag).
+/// The thread has copied (FLOCK's copy-completion flag).
 pub(super) const COPIED: u32 = 4;
-/// The leader copies for it.
+/// The leader copies for the thread.
 pub(super) const SEIZED: u32 = 5;
-/// It leads.
+/// The thread leads.
 pub(super) const LEADS: u32 = 6;
-/// It was served; the outcome is added.
+/// The thread was served; the outcome is added.
 pub(super) const SERVED: u32 = 8;
 
-/// A thread's place in a queue. It may move between threads, but is of one at a time.
+/// A thread's place in a queue. It may move between threads, but belongs to one at a time.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(super) state: AtomicU32,
     pub(super) next: AtomicPtr<Node>,
-    /// The run, as its owner said it.
+    /// The run, as set by its owner.
     pub(super) bytes: AtomicPtr<u8>,
     pub(super) length: AtomicUsize,
     pub(super) messages: AtomicU32,
     pub(super) requests: AtomicU32,
     pub(super) operations: AtomicPtr<OneSided>,
     pub(super) operations_count: AtomicUsize,
-    /// Where it goes.
+    /// Where the run is copied to.
     pub(super) room: AtomicPtr<u8>,
-    /// Stands for the bytes under the model checker, which sees who touches it.
+    /// Represents the bytes under the model checker, which tracks accesses to it.
     pub(super) witness: UnsafeCell<()>,
     pub(super) one_thread: PhantomData<Cell<()>>,
 }
@@ -62,7 +62,7 @@ impl Node {
         }
     }
 
-    /// Before it is queued: nobody else sees it yet.
+    /// Sets the run before the node is queued: no other thread sees it yet.
     #[inline]
     pub(super) fn prepare(&self, run: Run<'_>) {
         assert_eq!(

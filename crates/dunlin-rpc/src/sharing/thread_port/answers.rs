@@ -1,12 +1,12 @@
-//! Answers that came while their thread led its lane, kept until it leads no more: code of users is not run before. It
-//! may call by the same lane, where it would wait for its own thread, and whatever it does, all threads of the lane
-//! would wait for it.
+//! Answers that came while their thread led its lane, kept until it no longer leads: user code is not run before. It
+//! may make calls on the same lane, where it would wait for its own thread, and all threads of the lane would wait for
+//! it.
 
 use crate::call::lane::{Answer, Sink};
 use crate::call::reply::Reply;
 use crate::error::CallError;
 
-/// Bytes whose room is kept for the next answers.
+/// Size in bytes up to which the buffer is kept for the next answers.
 const KEPT_BYTES: usize = 64 << 10;
 
 /// See the module.
@@ -19,7 +19,7 @@ pub(super) struct Answers {
 
 /// How a call ended.
 enum Ended {
-    /// With so many of the bytes.
+    /// With a short response of this many of the bytes.
     Short(usize),
     Otherwise(Result<Reply, CallError>),
 }
@@ -43,7 +43,7 @@ impl Sink for Answers {
 }
 
 impl Answers {
-    /// Who is given answers while the lane is led.
+    /// The sink that gets answers while the lane is led.
     #[inline]
     pub(super) fn or<'a>(&'a mut self, sink: &'a mut dyn Sink) -> &'a mut dyn Sink {
         match sink.calls_back() {
@@ -52,7 +52,7 @@ impl Answers {
         }
     }
 
-    /// Gives those that are kept to the sink that they are for.
+    /// Gives the kept answers to the sink that they are for.
     #[inline]
     pub(super) fn give(&mut self, sink: &mut dyn Sink) {
         if !self.ended.is_empty() {
@@ -61,7 +61,7 @@ impl Answers {
     }
 
     fn give_all(&mut self, sink: &mut dyn Sink) {
-        // Taken out first: what panics is not to find its answer here again.
+        // Taken out first: after a panic the same answer must not be here again.
         let (mut ended, mut bytes) = (
             std::mem::take(&mut self.ended),
             std::mem::take(&mut self.bytes),

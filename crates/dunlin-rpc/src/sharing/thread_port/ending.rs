@@ -1,4 +1,4 @@
-//! What becomes of a thread's calls when its lane ends: the server says goodbye, or the lane is lost.
+//! The end of a thread's calls when its lane ends: the server says goodbye, or the lane is lost.
 
 use dunlin_verbs::thread;
 
@@ -8,15 +8,15 @@ use crate::config::UNHEARD_PAUSE;
 use crate::error::CallError;
 use crate::sharing::calls::slot_of;
 
-/// Pauses in which a dispatcher that has taken an answer hands it out.
+/// Number of pauses in which a dispatcher that has taken an answer hands it out.
 const PAUSES_FOR_MAIL: u32 = 1000;
 
 impl ThreadPort {
-    /// The lane is lost: every call that is out ends.
+    /// Called when the lane is lost: every outstanding call ends.
     #[cold]
     pub(super) fn lose(&mut self, sink: &mut dyn Sink) -> CallError {
         let error = self.status.error();
-        // What was taken before is still an answer, also when a dispatcher is only about to hand it out.
+        // Answers taken before still count, also those that a dispatcher is about to hand out.
         self.take_mail(sink);
         for _ in 0..PAUSES_FOR_MAIL {
             if self.calls.out().all(|call| self.port.is_out(call)) {
@@ -30,7 +30,7 @@ impl ThreadPort {
         error
     }
 
-    /// Ends calls that are out.
+    /// Ends outstanding calls.
     fn end_those(
         &mut self,
         which: impl Fn(&Self, CallId) -> bool,
@@ -46,10 +46,10 @@ impl ThreadPort {
         }
     }
 
-    /// What became of the lane.
+    /// Checks whether the lane has ended.
     ///
     /// # Errors
-    /// It is lost, and every call with it.
+    /// If the lane is lost, and every call with it.
     #[inline]
     pub(super) fn look_at_end(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
         match self.status.is_open() {
@@ -72,7 +72,7 @@ impl ThreadPort {
         Ok(())
     }
 
-    /// The server takes no more requests, nor gives room or credits for them: calls that were not sent end.
+    /// Ends calls that were not sent: the server takes no more requests, and gives no room or credits for them.
     fn refuse(&mut self, sink: &mut dyn Sink) {
         let operations = self.staging.take_operations();
         let unsent = |this: &Self, call| this.staging.slots().contains(&slot_of(call));

@@ -1,4 +1,4 @@
-//! How a thread comes to what was sent to it: its mailbox, and the lane when nobody else looks.
+//! How a thread gets what was sent to it: from its mailbox, and from the lane if no other thread polls it.
 
 use std::sync::atomic::Ordering;
 
@@ -8,16 +8,16 @@ use super::{Mine, ThreadPort};
 use crate::call::lane::Sink;
 use crate::error::CallError;
 
-/// Looks of a leader that nobody waits for: leadership is given up seldom, so that looking costs what it costs on a
-/// lane of its own.
+/// Number of polls of a leader for which no thread waits: leadership is given up rarely, so that polling costs as much
+/// as on a lane that is not shared.
 pub(super) const LOOKS: u32 = 32;
-/// Looks in vain for mail before a thread lets a dispatcher run that may wait for this core. A simulated look lasts
-/// until news.
+/// Number of checks for mail in vain before a thread yields to a dispatcher that may be waiting for this core. A
+/// simulated check lasts until something arrives.
 const LOOKS_FOR_MAIL: u32 = 1024;
 pub(super) const RESTS_FOR_MAIL: u32 = 2;
 
 impl ThreadPort {
-    /// Takes what has come for the thread; looks at the lane for it, unless another does.
+    /// Takes what has come for the thread; polls the lane for it, unless another thread does.
     #[inline]
     pub(super) fn look(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError> {
         let mut taken = self.take_mail(sink);
@@ -35,13 +35,13 @@ impl ThreadPort {
             sink: self.answers.or(&mut *sink),
         };
         let crowded = self.handle.is_crowded();
-        // Who has nothing out looks for others, whom it is not to keep waiting for its own next call.
+        // A thread with nothing outstanding polls for others, and must not delay its own next call by that.
         let looks = if crowded || before == 0 { 1 } else { LOOKS };
         let led = self
             .lane
             .poll(&self.node, self.handle.ports(), Some(mine), looks);
         self.looked = led.is_some();
-        // What was taken for others is theirs to count.
+        // What was taken for others is counted by them.
         taken += before - self.calls.outstanding();
         self.answers.give(sink);
         self.look_at_end(sink)?;
@@ -76,14 +76,15 @@ impl ThreadPort {
         taken
     }
 
-    /// Nothing is in the mailbox, and the dispatcher alone looks at the lane (FLOCK §4.3): its mail wakes who rests.
+    /// Called when nothing is in the mailbox and only the dispatcher polls the lane (FLOCK §4.3): its mail wakes a
+    /// resting thread.
     #[inline(never)]
     pub(super) fn leave_to_dispatcher(&mut self, sink: &mut dyn Sink) -> Result<usize, CallError> {
         self.looked = true;
         self.look_at_end(sink)?;
         if self.staging.has_messages() && !self.holds_back() {
-            // Room and credits come without mail. Once more, because they may have come before the wish for them was
-            // known.
+            // Room and credits come without mail. Once more, because they may have come before this thread announced
+            // its need.
             self.status.want();
             self.send();
         }
@@ -94,7 +95,7 @@ impl ThreadPort {
         Ok(0)
     }
 
-    /// There was no room or no credit.
+    /// Called when there was no room or no credit.
     #[cold]
     pub(super) fn look_around(&mut self) {
         if !self.status.is_active() {
@@ -105,7 +106,7 @@ impl ThreadPort {
         }
     }
 
-    /// Simulated threads of a crowded handle let others go first here, real ones where they rest.
+    /// Simulated threads of a crowded handle yield here, real ones where they rest.
     #[inline]
     fn looked_in_vain(&mut self) {
         let crowded = thread::is_simulated() && self.handle.is_crowded();

@@ -1,8 +1,8 @@
-//! A thread's end of a connection handle: it looks like a lane of its own ([`Lane`]), so calls, batches, pipelines and
-//! futures use it as they use a queue pair that nobody shares.
+//! A thread's end of a connection handle. It has the interface of a lane ([`Lane`]), so calls, batches, pipelines and
+//! futures use it like a queue pair that is not shared.
 //!
-//! Requests are encoded into a private run, which goes into the coalesced message when it is flushed, copied in place
-//! ([`sending`]). A thread that waits for answers looks for them itself, and hands to others what is theirs
+//! Requests are encoded into a private run, which is copied into the coalesced message when it is flushed
+//! ([`sending`]). A thread that waits for answers polls for them itself, and hands out those of other threads
 //! ([`looking`]). Its calls end with its lane ([`ending`]).
 
 mod answers;
@@ -40,8 +40,8 @@ use crate::config::REST;
 use crate::error::CallError;
 use crate::HandlerId;
 
-/// Regions that a lane was asked for, and whose grants were not taken yet: as many are remembered. Of those that nobody
-/// takes nobody says so.
+/// Maximum number of remembered regions that a lane was asked for and whose grants were not taken yet. It is never
+/// reported that a grant will not be taken.
 const ASKED_MAX: usize = 64;
 
 /// See the module.
@@ -52,7 +52,7 @@ pub(crate) struct ThreadPort {
     lane: Arc<dyn SharedLane>,
     /// Of `lane`.
     status: Arc<Status>,
-    /// The number of `lane` among the handle's.
+    /// The index of `lane` among the handle's.
     index: usize,
     calls: Calls,
     staging: Staging,
@@ -60,15 +60,15 @@ pub(crate) struct ThreadPort {
     /// Regions that are attached on the lane.
     registered: Registered,
     attached: Vec<(u64, Attached)>,
-    /// Those that it was asked for since the thread came to it, the latest last.
+    /// Regions that the lane was asked for since the thread came to it, the latest last.
     asked: VecDeque<u64>,
-    /// Looks in vain since the last answer or yield.
+    /// Checks in vain since the last answer or yield.
     looks: Looks,
-    /// The last poll looked itself: nobody else led.
+    /// Whether the last poll was of the lane itself: no other thread led.
     looked: bool,
-    /// Since when the run waits for more, because the server's NIC is at its limit.
+    /// When the run began to wait for more, because the server's NIC is at its limit.
     held: Option<Instant>,
-    /// Since when it has wanted to go to another lane, and whether it stays for now.
+    /// When the thread began to want to move to another lane, and whether it stays for now.
     going: Option<Instant>,
     is_stuck: bool,
 }
@@ -113,14 +113,14 @@ impl ThreadPort {
         self.index = placed.index;
     }
 
-    /// On the lane that the scheduler wants, or on one where calls hold it for long.
+    /// Whether the thread is on the lane that the scheduler wants, or on one where calls hold it for long.
     #[inline]
     fn is_in_place(&self) -> bool {
         let wanted = self.port.assigned.load(Ordering::Relaxed) == self.index;
         (wanted || self.is_stuck && self.calls.outstanding() > 0) && self.status.is_open()
     }
 
-    /// What the server granted of a region on this lane.
+    /// What the server has granted of a region on this lane.
     fn attached(&mut self, region: u64) -> Option<Attached> {
         if let Some((_, attached)) = self.attached.iter().find(|(n, _)| *n == region) {
             return Some(*attached);
@@ -130,7 +130,7 @@ impl ThreadPort {
         Some(attached)
     }
 
-    /// Where an operation goes on the lane that the port is to be on, or why it cannot go now.
+    /// The target of an operation on the lane that the port should be on, or why it cannot be sent now.
     fn place_of_operation(
         &mut self,
         region: &RegionKey,
@@ -148,7 +148,7 @@ impl ThreadPort {
         }
     }
 
-    /// Whether there is room for one operation more.
+    /// Whether there is room for another operation.
     fn takes_operation(&mut self) -> bool {
         if self.staging.takes_operation() {
             return true;
@@ -157,7 +157,7 @@ impl ThreadPort {
         !self.staging.has_operations()
     }
 
-    /// An operation that leaves with the next flush.
+    /// Stages an operation, which is sent with the next flush.
     fn stage_operation(
         &mut self,
         remote: RemoteAddress,
@@ -215,7 +215,7 @@ impl Lane for ThreadPort {
         if !self.has_room(DESCRIPTOR_BYTES) {
             return Ok(None);
         }
-        // Whatever may fail comes before the call exists.
+        // Everything that may fail comes before the call exists.
         let export = self.lane.export(match body.take() {
             Body::Bytes(bytes) => Exported::Bytes(bytes),
             Body::Buffer(buffer) => Exported::Buffer(buffer),
@@ -226,7 +226,7 @@ impl Lane for ThreadPort {
         self.port.keep(slot_of(call), export.buffer);
         let header = Header::new(Kind::LongRequest, handler, call, DESCRIPTOR_BYTES);
         self.staging.push_long_call(header, &export.descriptor);
-        // What the lane carries: the server READs the rest, which holds no other request up.
+        // Only what the lane carries counts: the server READs the rest, which delays no other request.
         self.port.counts.add(DESCRIPTOR_BYTES);
         Ok(Some(call))
     }
@@ -253,8 +253,8 @@ impl Lane for ThreadPort {
     }
 
     fn set_attached(&mut self, region: u64, attached: Attached) {
-        // An answer may be taken long after it came, when the thread has gone to another lane, where the grant is
-        // worth nothing: operations find none there, and ask again.
+        // An answer may be taken long after it came, when the thread has moved to another lane, where the grant is not
+        // valid: operations find no grant there, and ask again.
         let Some(asked) = self.asked.iter().position(|number| *number == region) else {
             return;
         };
@@ -323,7 +323,7 @@ impl Lane for ThreadPort {
         self.look_at_end(sink)
     }
 
-    /// One turn for both, when nobody else is at the lane: leading costs atomics that others see.
+    /// One turn for both, if no other thread uses the lane: leading costs atomics on shared cache lines.
     #[inline]
     fn turn(&mut self, sink: &mut dyn Sink, waits: bool) -> Result<usize, CallError> {
         if self.staging.is_empty() || self.handle.is_apart() || self.holds_back() {
@@ -336,7 +336,7 @@ impl Lane for ThreadPort {
             sink: self.answers.or(&mut *sink),
         };
         let ports = self.handle.ports();
-        // Who goes on sending looks once: the next request is not to wait for an answer to this one.
+        // A thread that goes on sending polls once: its next request must not wait for an answer to this one.
         let looks = if waits { LOOKS } else { 1 };
         let (outcome, _) =
             self.lane
@@ -361,7 +361,7 @@ impl Lane for ThreadPort {
         if port_of(call) != usize::from(self.port.id) || !self.calls.abandon(call) {
             return;
         }
-        // Only a courtesy: when there is no room the server simply answers in vain.
+        // This is optional: if there is no room, the server simply answers in vain.
         if self.has_room(0) {
             self.staging
                 .push(Header::new(Kind::Cancel, 0, call, 0), &[]);
@@ -374,11 +374,11 @@ impl Lane for ThreadPort {
         if !thread::is_simulated() {
             thread::idle(REST, false);
         } else if self.looked {
-            // News wake who has looked for them.
+            // A thread that polled the lane itself is woken by what arrives.
             let apart = self.handle.is_dispatched() && self.looks.count() > RESTS_FOR_MAIL;
             self.port.rest(self.handle.is_crowded() || apart);
         } else {
-            // Who found another at it looks again when that one is done: nothing that it has looked at will wake it.
+            // A thread that found another leading polls again once that one is done: nothing will wake it.
             thread::relax();
         }
     }
@@ -407,7 +407,7 @@ impl Lane for ThreadPort {
 
     #[inline]
     fn is_usable(&mut self) -> bool {
-        // Answers to calls that were given up may never come: they hold up no later call.
+        // Answers to abandoned calls may never come: they do not hold up later calls.
         self.status.is_open() && (self.is_in_place() || !self.calls.only_abandoned())
     }
 
@@ -422,7 +422,7 @@ impl Lane for ThreadPort {
         self.answers.give(sink);
         self.look_at_end(sink)?;
         if self.calls.outstanding() < before {
-            // Its next sleep is none: what it waits for may have come.
+            // Its next sleep returns at once: what it waits for may have come.
             self.port.wake();
         }
         if !self.status.is_active() {
@@ -431,18 +431,18 @@ impl Lane for ThreadPort {
         Ok(())
     }
 
-    /// The thread itself announces nothing: the handle's dispatcher does, for all that sleep. One whose run waits for
-    /// room or credits, which no answer tells of, is woken when the server has told of some.
+    /// The thread itself announces nothing: the handle's dispatcher does, for all sleeping threads. A thread whose run
+    /// waits for room or credits, which no answer announces, is woken when the server has given some.
     fn prepare_sleep(&mut self, sink: &mut dyn Sink) -> Result<bool, CallError> {
         self.port.will_sleep();
         if self.staging.has_operations() {
-            // Their room comes with completions, which tell nobody, and soon.
+            // Their room comes with completions, which wake no thread but come soon.
             return Ok(false);
         }
         if self.staging.has_messages() {
             self.status.want();
         }
-        // Who sleeps holds nothing back.
+        // A sleeping thread holds nothing back.
         self.send();
         Ok(self.look(sink)? == 0)
     }
@@ -458,7 +458,7 @@ impl Lane for ThreadPort {
 impl Drop for ThreadPort {
     fn drop(&mut self) {
         self.send();
-        // What was not sent will not be answered, nor what was sent on a lane that is lost.
+        // Calls that were not sent will not be answered, nor those sent on a lost lane.
         for &slot in self.staging.slots() {
             self.port.end(slot);
         }
@@ -471,7 +471,7 @@ impl Drop for ThreadPort {
     }
 }
 
-/// The sleep of one thread.
+/// Puts one thread to sleep.
 struct PortSleeper {
     port: Arc<Port>,
     handle: Arc<Handle>,

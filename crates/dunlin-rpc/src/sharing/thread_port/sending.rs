@@ -1,4 +1,4 @@
-//! When a thread's run leaves, and what it leaves with.
+//! When a thread's run is sent, and what is sent with it.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -8,16 +8,15 @@ use dunlin_verbs::thread;
 use super::{Outcome, SharedLane, ThreadPort};
 use crate::config::REST;
 
-/// Longest that a run is held for others to go with it while the server's NIC is at its limit: as long as it would
-/// stand in a queue there.
+/// The longest that a run is held back for other requests while the server's NIC is at its limit: as long as it would
+/// wait in a queue there.
 const HELD_MOST: Duration = REST;
 
-/// How long a thread waits for the calls that are out on its old lane: longer than they take where handlers do not
-/// wait.
+/// How long a thread waits for the calls outstanding on its old lane: longer than they take if handlers do not wait.
 const STUCK_AFTER: Duration = Duration::from_millis(1);
 
 impl ThreadPort {
-    /// Whether the run takes one more message, if need be after it was sent.
+    /// Whether the run takes another message; if necessary it is sent first.
     #[inline]
     pub(super) fn has_room(&mut self, payload: usize) -> bool {
         self.staging.fits(payload) || {
@@ -26,8 +25,8 @@ impl ThreadPort {
         }
     }
 
-    /// Whether the run waits for more of the thread's own requests, because the server has no room for messages.
-    /// Whoever has no other call out never waits.
+    /// Whether the run waits for more of the thread's own requests, because the server's NIC is at its limit. A thread
+    /// without other outstanding calls never waits.
     #[inline]
     pub(super) fn holds_back(&mut self) -> bool {
         match self.status.standing().together() {
@@ -46,7 +45,7 @@ impl ThreadPort {
         now.duration_since(since) < HELD_MOST
     }
 
-    /// Sends the run; it stays when there is no room for it yet.
+    /// Sends the run; it stays if there is no room for it yet.
     #[inline]
     pub(super) fn send(&mut self) {
         if self.staging.is_empty() {
@@ -64,14 +63,14 @@ impl ThreadPort {
                 self.staging.clear();
                 self.held = None;
             }
-            // A lost lane is seen by the next poll.
+            // The next poll notices that the lane is lost.
             Outcome::Lost => {}
             Outcome::Full => self.look_around(),
         }
     }
 
-    /// One-sided operations name memory that was granted on their lane, and need no credits: they leave before the rest
-    /// of the run.
+    /// Sends the one-sided operations: they refer to memory granted on their lane, and need no credits, so they are
+    /// sent before the rest of the run.
     pub(super) fn send_operations(&mut self) {
         let ports = self.handle.ports();
         let run = self.staging.run_of_operations();
@@ -80,14 +79,15 @@ impl ThreadPort {
         }
     }
 
-    /// Goes to the lane that the scheduler wants, when nothing is out on the old one (FLOCK §5.2). `false`: not yet.
+    /// Moves to the lane that the scheduler wants, once nothing is outstanding on the old one (FLOCK §5.2). Returns
+    /// `false` if it has not moved yet.
     ///
-    /// Where calls are out for long (their handlers may even wait for the thread's next request) it goes on with the
-    /// old lane, and spends the credits of one that was deactivated: when these run low the lane asks, and the server
-    /// sees that it is used.
+    /// If calls are outstanding for long (their handlers may even wait for the thread's next request), it goes on with
+    /// the old lane, and spends its credits even if it was deactivated: when these run low the lane asks for more, and
+    /// the server sees that it is used.
     ///
-    /// A run that did not leave goes along: calls are named by port, not by lane. It may never leave otherwise, because
-    /// a lane that was deactivated gets no credits.
+    /// A run that was not sent moves along: calls are named by port, not by lane. Otherwise it might never be sent,
+    /// because a deactivated lane gets no credits.
     #[cold]
     pub(super) fn migrate(&mut self) -> bool {
         if self.staging.has_operations() {
@@ -114,8 +114,8 @@ impl ThreadPort {
         self.is_in_place()
     }
 
-    /// Long requests of the run are copied into memory of another lane. `false`: there was none, and the run stays with
-    /// this one.
+    /// Copies long requests of the run into memory of another lane. Returns `false` if there was none, and the run
+    /// stays with this lane.
     pub(super) fn export_again(&mut self, lane: &dyn SharedLane) -> bool {
         let mut exports = Vec::new();
         for slot in self.staging.longs() {
