@@ -1,8 +1,9 @@
-//! How much has come: counted by the poller that takes it, looked at by the scheduler.
+//! Counts of arrived requests and messages: written by the poller that takes them, read by the scheduler.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// Requests that have come, and messages that they came in, modulo 2^32: now, and when they were looked at last.
+/// Number of requests that have arrived, and of the messages that carried them, modulo 2^32: now, and when they were
+/// last read.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
     came: [AtomicU32; 2],
@@ -10,14 +11,14 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// So many requests have come in all, in so many messages: said by the poller, which alone writes that.
+    /// Sets the totals of requests and messages; called only by the poller.
     #[inline]
     pub(super) fn came(&self, requests: u32, messages: u32) {
         self.came[0].store(requests, Ordering::Relaxed);
         self.came[1].store(messages, Ordering::Relaxed);
     }
 
-    /// Requests and messages since the last look, which is the scheduler's.
+    /// Requests and messages since the last call, which is the scheduler's.
     pub(super) fn look(&self) -> [u64; 2] {
         [0, 1].map(|i| {
             let now = self.came[i].load(Ordering::Relaxed);
@@ -27,11 +28,11 @@ impl Arrivals {
     }
 }
 
-/// What the poller of a datagram queue pair and the scheduler share.
+/// State shared by the poller of a datagram queue pair and the scheduler.
 #[derive(Debug, Default)]
 pub(crate) struct DatagramShare {
     pub(super) arrivals: Arrivals,
-    /// Clients that can are asked for datagrams: answers say so.
+    /// Whether clients that can are asked to use datagrams: answers say so.
     pub(super) wanted: AtomicBool,
 }
 
@@ -42,7 +43,7 @@ impl DatagramShare {
         self.arrivals.came(requests, datagrams);
     }
 
-    /// Whether clients that can are asked for datagrams.
+    /// Whether clients that can are asked to use datagrams.
     #[inline]
     pub(crate) fn wants_datagrams(&self) -> bool {
         self.wanted.load(Ordering::Relaxed)

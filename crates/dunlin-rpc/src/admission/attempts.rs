@@ -1,74 +1,74 @@
-//! What a server asks of its clients while its NIC is at its limit, and what it does itself while it is not, by
-//! attempts. Pure.
+//! What a server asks of its clients while its NIC is at its limit, and what it does itself while it is not, decided by
+//! trial. Pure.
 //!
-//! A NIC at its limit queues messages, and a message that waits there could have waited at its sender for others to go
-//! with it. The server sees all senders, so it says when that is so, and asks for one of two things: that threads that
-//! keep many calls out send them in *fuller* messages ([`crate::sharing::thread_port`]), and that clients share *fewer*
-//! active queue pairs ([`super::redistribution`]).
+//! A NIC at its limit queues messages, and a message that waits there could have waited at its sender for other
+//! requests to go with it. The server sees all senders, so it detects this, and asks for one of two things: that
+//! threads with many outstanding calls send them in *fuller* messages ([`crate::sharing::thread_port`]), and that
+//! clients share *fewer* active queue pairs ([`super::redistribution`]).
 //!
-//! A NIC with room to spare can send more messages than come. So the answers to a message of many requests may go in
-//! two: the first *sooner*, while the handlers of the others run. And threads that have one call out each and were
-//! answered by the same message can go on together ([`crate::sharing::engine`]), if the first waits a moment for the
-//! others: that spares messages of their own NIC, of which the server knows nothing. And *more* queue pairs than are
-//! enough to fill the NIC keep threads from waiting for each other.
+//! A NIC with spare capacity can send more messages than arrive. So the answers to a message of many requests may go in
+//! two messages: the first *sooner*, while the handlers of the others run. Threads with one outstanding call each that
+//! were answered by the same message can send together again ([`crate::sharing::engine`]), if the first waits a moment
+//! for the others: that saves messages of their own NIC, whose load the server does not know. And *more* queue pairs
+//! than are needed to fill the NIC keep threads from waiting for each other.
 //!
-//! Where most messages carry one thread's requests there is little to combine, and a message that is written
-//! into a ring costs some NICs more than a datagram, which is not acknowledged and has no connection. So threads can
-//! send *datagrams* instead ([`crate::client`]), and while they do nothing else is asked of them.
+//! If most messages carry one thread's requests, there is little to combine, and a message that is written into a ring
+//! costs some NICs more than a datagram, which is not acknowledged and has no connection. So threads can send
+//! *datagrams* instead ([`crate::client`]); while they do, nothing else is asked of them.
 //!
-//! What a device takes is said of small messages, and not exactly, and what a step of any of the six brings depends on
-//! the load: so each is an attempt, one at a time. A step that does not bring more requests than came before it is
-//! taken back, and one that stands is doubted now and then: it goes when as many come without it. Attempts that fail
-//! come later each time.
+//! A device's message rate is given for small messages, and only approximately, and the gain of a step of any of the
+//! six depends on the load: so each step is an attempt, one at a time. A step that does not increase the rate of
+//! requests is taken back, and one that stands is tested now and then: it is dropped if the rate is as high without it.
+//! Failed attempts are repeated at growing intervals.
 
 use std::time::Duration;
 
 use super::Standing;
 use crate::config::Datagrams;
 
-/// A step is worth an attempt from this part of what the device takes: all of it is never reached, because credits and
-/// grants are messages too, and messages that carry more are longer.
+/// A step is worth an attempt from this fraction of the device's message rate: the full rate is never reached, because
+/// credits and grants are messages too, and messages that carry more are longer.
 const FULL: f64 = 2.0 / 3.0;
-/// A step has paid when so many times the requests came with it.
+/// A step has paid off if the rate of requests grew by this factor.
 const GAIN: f64 = 1.02;
-/// Looks after an attempt that failed until the next of its kind, at first and at most: each failure doubles them.
+/// Number of measurements after a failed attempt until the next of its kind, at first and at most: each failure doubles
+/// it.
 const RESTS: (u32, u32) = (8, 1024);
-/// Looks that say nothing after a step was taken back, until all have heard it and are at their old pace.
+/// Measurements to be ignored after a step was taken back, until all clients know and are back at their old rate.
 const RETURN: u32 = 1;
-/// Looks after a step that paid until it is doubted; twice as many until it is again, and so on.
+/// Number of measurements after a step that paid off until it is tested; twice as many until the next test, and so on.
 const DOUBT: u32 = 32;
-/// A load that has become so many times what it was, or the other way around, is another: what failed with the old one
-/// may pay.
+/// A load that has grown or shrunk by this factor counts as a different load: what failed with the old one may pay off.
 const OTHER: f64 = 2.0;
-/// Looks until the schedulers of clients that have just connected have run.
+/// Number of measurements until the schedulers of newly connected clients have run.
 const SCHEDULED: u32 = 10;
-/// Most looks that a mean is taken of.
+/// Maximum number of measurements that are averaged.
 const LOOKS: usize = 2;
 
-/// Fuller messages, step by step: what clients are told.
+/// Steps of fuller messages: what clients are told.
 const FULLER: [Standing; 3] = [
     Standing::empty(),
     Standing::SATURATED,
     Standing::SATURATED.union(Standing::STILL_SATURATED),
 ];
-/// Fewer active queue pairs, step by step: what part of all.
+/// Steps of fewer active queue pairs: the fraction of all.
 const FEWER: [f64; 3] = [1.0, 0.8, 0.6];
-/// More of them, step by step, where there are others.
+/// Steps of more active queue pairs, if there are others.
 const MORE: [f64; 2] = [1.0, 1.25];
-/// Sooner answers, step by step: in how many messages those to a message go.
+/// Steps of sooner answers: the number of messages in which those to one message are sent.
 const SOONER: [f64; 2] = [1.0, 2.0];
-/// Requests of a message, in the mean, from which on its answers may go sooner, and below which those who were answered
-/// together may send together: a message that carries fewer is not worth two.
+/// Mean number of requests per message from which answers may be sent sooner, and below which threads answered together
+/// may send together: a message that carries fewer is not worth splitting.
 const MANY: f64 = 6.0;
-/// Threads that were answered together send together, step by step: what clients are told.
+/// Steps of sending together after being answered together: what clients are told.
 const REJOINED: [Standing; 2] = [Standing::empty(), Standing::REJOINED];
-/// From this part of what the device takes on that is worth an attempt: below, nobody's NIC is in the way.
+/// Fraction of the device's message rate from which that is worth an attempt: below, no NIC is the bottleneck.
 const BUSY: f64 = 0.25;
-/// Threads whose requests a message carries, in the mean, up to which datagrams are worth an attempt: each thread sends
-/// its own, and so many are more.
+/// Mean number of threads per message up to which datagrams are worth an attempt: each thread sends its own datagrams,
+/// so there are this many times as many.
 const ALONE: f64 = 2.0;
 
-/// What is asked for, or done.
+/// The means: what clients are asked for, or the server does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Means {
     Fuller,
@@ -100,8 +100,8 @@ impl Means {
         }
     }
 
-    /// Looks at a load until it is tried: what brings little is not judged while threads connect and have not been
-    /// spread evenly over the queue pairs yet, which their schedulers do each 10 ms.
+    /// Number of measurements of a load until this is tried: a small gain cannot be judged while threads connect and
+    /// have not been spread evenly over the queue pairs yet, which their schedulers do every 10 ms.
     const fn first(self) -> u32 {
         match self {
             Self::Fuller | Self::Fewer | Self::Sooner => 0,
@@ -109,9 +109,10 @@ impl Means {
         }
     }
 
-    /// Looks that say nothing after a step, because clients do not do what they are asked yet, and those that judge it:
-    /// threads that change their queue pair end their calls first, and go to one that was activated when their handle
-    /// has looked ([`crate::sharing::dispatcher`]). A thread's first datagram has to wait for a queue pair.
+    /// Number of measurements to be ignored after a step, because clients do not do what they are asked yet, and number
+    /// of those that judge it: threads that change their queue pair end their calls first, and move to an activated one
+    /// once their handle has noticed it ([`crate::sharing::dispatcher`]). A thread's first datagram must wait for a
+    /// queue pair.
     const fn looks(self) -> (u32, usize) {
         match self {
             Self::Fuller | Self::Sooner => (0, 1),
@@ -120,14 +121,14 @@ impl Means {
     }
 }
 
-/// Where an attempt goes.
+/// The direction of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Further,
     Back,
 }
 
-/// Looks until the next attempt, and after the next that fails.
+/// Measurements until the next attempt, and until the one after that if it fails.
 #[derive(Clone, Copy, Debug)]
 struct Rest {
     left: u32,
@@ -145,22 +146,22 @@ impl Rest {
     }
 }
 
-/// A step that is not decided yet.
+/// A step that is not judged yet.
 #[derive(Clone, Copy, Debug)]
 struct Attempt {
     means: Means,
     way: Way,
     from: usize,
-    /// As many requests came a second before it.
+    /// The requests per second before it.
     before: f64,
 }
 
-/// What has come in an interval.
+/// What has arrived in an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Came {
     pub(super) messages: u64,
     pub(super) requests: u64,
-    /// Threads whose requests a message carried, in the mean.
+    /// Mean number of threads whose requests a message carried.
     pub(super) threads: f64,
     /// Whether there are queue pairs that are not active.
     pub(super) has_spare: bool,
@@ -169,23 +170,23 @@ pub(super) struct Came {
 /// See the module.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempts {
-    /// Messages that the device takes a second, in and out. None: it is never at its limit.
+    /// The device's message rate per second, in and out. `None` if it is never at its limit.
     takes: Option<u64>,
-    /// When clients are asked for datagrams.
+    /// When clients are asked to use datagrams.
     datagrams: Datagrams,
     /// By [`Means`].
     steps: [usize; Means::ALL.len()],
     /// By [`Means`] and [`Way`].
     rests: [[Rest; 2]; Means::ALL.len()],
     attempt: Option<Attempt>,
-    /// Looks that say nothing yet.
+    /// Measurements still to be ignored.
     settling: u32,
-    /// The last rates of requests since then, the latest first, and how many.
+    /// The last rates of requests since then, the latest first, and their number.
     rates: [f64; LOOKS],
     seen: usize,
     /// The rate at the last decision.
     known: f64,
-    /// Requests of a message in the last interval.
+    /// Requests per message in the last interval.
     degree: f64,
 }
 
@@ -196,7 +197,7 @@ impl Default for Attempts {
 }
 
 impl Attempts {
-    /// Before anything has been tried.
+    /// The state before anything has been tried.
     fn rested() -> [[Rest; 2]; Means::ALL.len()] {
         Means::ALL.map(|means| [Rest::new(means.first(), RESTS.0), Rest::new(0, 2 * DOUBT)])
     }
@@ -216,17 +217,17 @@ impl Attempts {
         }
     }
 
-    /// How far each of the means is, for people.
+    /// The step of each of the means, for people.
     pub(super) fn steps(&self) -> impl std::fmt::Debug + use<> {
         Means::ALL.map(|means| (means, self.steps[means as usize]))
     }
 
-    /// Whether the device says what it takes.
+    /// Whether the device's message rate is known.
     pub(super) fn is_known(&self) -> bool {
         self.takes.is_some()
     }
 
-    /// This came in an interval; says whether clients are to be asked for something else.
+    /// Records what arrived in an interval; returns whether clients are to be asked for something else.
     pub(super) fn see(&mut self, came: Came, interval: Duration) -> bool {
         let Came {
             messages, requests, ..
@@ -258,12 +259,12 @@ impl Attempts {
         self.steps != steps
     }
 
-    /// The mean of the last looks, so many of them.
+    /// The mean of this many last measurements.
     fn rate(&self, looks: usize) -> f64 {
         self.rates[..looks].iter().sum::<f64>() / looks as f64
     }
 
-    /// An attempt has been seen.
+    /// Judges an attempt.
     fn decide(&mut self, attempt: Attempt) {
         let Attempt {
             means,
@@ -282,7 +283,7 @@ impl Attempts {
         match (way, stands) {
             (Way::Further, true) => back.left = DOUBT,
             (Way::Further, false) => further.failed(),
-            // It had paid before, and does no more.
+            // It had paid off before, and no longer does.
             (Way::Back, true) => further.failed(),
             (Way::Back, false) => back.failed(),
         }
@@ -292,7 +293,7 @@ impl Attempts {
         }
     }
 
-    /// What failed and what paid is of the load at that time.
+    /// Forgets what failed and what paid off if the load is a different one.
     fn forget_another_load(&mut self) {
         let rate = self.rate(self.seen);
         if rate * OTHER < self.known || rate > OTHER * self.known {
@@ -301,7 +302,7 @@ impl Attempts {
         }
     }
 
-    /// Makes an attempt, if one is worth it where messages are this part of what the device takes.
+    /// Makes an attempt, if one is worthwhile when messages are this fraction of the device's message rate.
     fn begin(&mut self, part: f64, came: Came) {
         let to_try: &[Means] = match self.sends_datagrams() {
             true => &[Means::Datagrams],
@@ -311,10 +312,10 @@ impl Attempts {
             let (step, looks) = (self.steps[means as usize], means.looks().1);
             let has_reason = match means {
                 Means::Fuller => part > FULL,
-                // Those that are left have fewer messages under way, which is no sign of room.
+                // The remaining ones have fewer messages in flight, which does not mean that there is capacity.
                 Means::Fewer => part > FULL * FEWER[step] && self.steps[Means::More as usize] == 0,
                 Means::Sooner => part <= FULL && self.degree >= MANY,
-                // A message that carries many already has little to gain from more senders.
+                // A message that already carries many requests gains little from more senders.
                 Means::Rejoined => part > BUSY && self.degree < MANY,
                 Means::Datagrams => {
                     self.datagrams == Datagrams::WhenTheyPay
@@ -322,7 +323,7 @@ impl Attempts {
                         && came.threads < ALONE
                         && came.requests > 0
                 }
-                // With fewer, more are what there was before.
+                // After a step to fewer, more would only be the state before it.
                 Means::More => {
                     part > BUSY
                         && part <= FULL
@@ -357,7 +358,7 @@ impl Attempts {
         self.seen = 0;
     }
 
-    /// What a lane is told that is active, or not.
+    /// What a lane is told, active or not.
     pub(super) fn standing(&self, active: bool) -> Standing {
         let mut standing = FULLER[self.steps[Means::Fuller as usize]];
         standing |= REJOINED[self.steps[Means::Rejoined as usize]];
@@ -366,17 +367,17 @@ impl Attempts {
         standing
     }
 
-    /// Whether clients are asked for datagrams.
+    /// Whether clients are asked to use datagrams.
     pub(super) fn sends_datagrams(&self) -> bool {
         self.datagrams == Datagrams::Always || self.steps[Means::Datagrams as usize] > 0
     }
 
-    /// How many messages answer one.
+    /// Number of messages that answer one.
     fn answers(&self) -> f64 {
         SOONER[self.steps[Means::Sooner as usize]]
     }
 
-    /// How many requests of a message are answered together at most.
+    /// Maximum number of requests of a message that are answered together.
     pub(super) fn answered_together(&self) -> usize {
         match self.steps[Means::Sooner as usize] {
             0 => usize::MAX,
@@ -384,7 +385,7 @@ impl Attempts {
         }
     }
 
-    /// How many queue pairs are active of `most`.
+    /// Number of active queue pairs out of `most`.
     pub(super) fn active(&self, most: usize) -> usize {
         let part =
             FEWER[self.steps[Means::Fewer as usize]] * MORE[self.steps[Means::More as usize]];

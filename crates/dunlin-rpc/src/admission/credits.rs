@@ -1,21 +1,20 @@
-//! Credits: how many requests a lane may send before its server has agreed to more (FLOCK §5.1).
+//! Credits: the number of requests that a lane may send before its server has granted more (FLOCK §5.1).
 //!
-//! Both sides count in totals since the lane began, modulo 2^32, so a grant that is said twice is granted once. Pure
-//! values.
+//! Both sides count totals since the lane began, modulo 2^32, so a repeated grant counts once. Pure values.
 
-/// Credits of a lane at the start, and of each renewal (FLOCK's C); the least of one with `auto`.
+/// Credits of a lane at the start, and of each renewal (FLOCK's C); with `auto` the minimum of a renewal.
 pub(crate) const CREDITS: u32 = 32;
-/// Most of a renewal for senders that want few queue pairs (`auto`), where many threads share each of these.
+/// Maximum of a renewal for senders that want few queue pairs (`auto`), each of which is shared by many threads.
 pub(crate) const CREDITS_OF_FEW: u32 = 4 * CREDITS;
-/// Messages that a renewal is to last for, about: each costs the server a WRITE. The server gives no less than at the
-/// start and no more than the preset allows.
+/// Approximate number of messages that a renewal should last for: each renewal costs the server a WRITE. The server
+/// grants no less than at the start and no more than the preset allows.
 const MESSAGES_OF_RENEWAL: u32 = CREDITS / 2;
-/// Credits at the start and of each renewal where queue pairs are software's and no NIC is to be kept from a flood:
-/// four threads' worth of 64 calls, so that the ring's room is the bound rather than a wait that would protect nothing.
+/// Credits at the start and of each renewal if queue pairs are in software and no NIC needs protection: enough for four
+/// threads with 64 calls each, so that the ring's room is the bound, instead of a wait that protects nothing.
 pub(crate) const CREDITS_OF_MEMORY: u32 = 8 * CREDITS;
-/// Credits that a client believes to have at most: many times what any honest server grants.
+/// Maximum number of credits that a client accepts: many times what any honest server grants.
 const MOST_LEFT: u32 = 1 << 16;
-/// Highest coalescing degree that is counted apart; higher ones are counted as this.
+/// Highest coalescing degree that is counted separately; higher ones are counted as this.
 const MOST_DEGREE: u32 = most_degree(CREDITS_OF_FEW);
 
 /// Highest coalescing degree that an honest client reports: no message carries more requests than the credits that a
@@ -41,22 +40,22 @@ pub(crate) struct CreditBalance {
     renewal: u32,
     asked: bool,
     degrees: Degrees,
-    /// Threads of the messages that `degrees` are of.
+    /// Sum of the threads of the messages that `degrees` counts.
     threads: u32,
     one_sided: OneSidedReport,
 }
 
-/// What a client says of its messages since it asked last.
+/// What a client reports about its messages since it last asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Coalescing {
-    /// Requests of a message: the lower median.
+    /// Requests per message: the lower median.
     pub(crate) degree: u32,
-    /// Threads whose requests a message carried: the mean, in eighths ([`ONE_THREAD`]).
+    /// Threads per message: the mean, in eighths ([`ONE_THREAD`]).
     pub(crate) threads: u32,
 }
 
 impl CreditBalance {
-    /// With `credits` to begin with, and renewed by as many until a grant is of others.
+    /// Starts with `credits`, renewed by the same number until a grant has another.
     pub(crate) fn new(credits: u32) -> Self {
         Self {
             granted: credits,
@@ -69,9 +68,9 @@ impl CreditBalance {
         }
     }
 
-    /// So many one-sided operations were posted together (FLOCK §6). They cost no credits, because the server's
-    /// processor does nothing for them, but count in the utilisation: the median degree to report now, when as many as
-    /// half a renewal were posted since the last report and the server has taken that one.
+    /// Counts one-sided operations that were posted together (FLOCK §6). They cost no credits, because the server's
+    /// processor does nothing for them, but count in the utilisation. Returns the median degree to be reported now, if
+    /// as many as half a renewal were posted since the last report and the server has taken that one.
     pub(crate) fn operate(&mut self, operations: u32) -> Option<u32> {
         let this = &mut self.one_sided;
         this.degrees.add(operations);
@@ -84,7 +83,7 @@ impl CreditBalance {
         Some(this.degrees.take_median())
     }
 
-    /// The server has taken so many reports, modulo 256.
+    /// Records the number of reports that the server has taken, modulo 256.
     pub(crate) fn reports_taken(&mut self, count: u8) {
         if count != self.one_sided.taken {
             self.one_sided.taken = count;
@@ -92,18 +91,18 @@ impl CreditBalance {
         }
     }
 
-    /// Whether the server is to take a report yet.
+    /// Whether the server has yet to take a report.
     pub(crate) fn has_reported(&self) -> bool {
         self.one_sided.out
     }
 
-    /// Requests that may be sent now.
+    /// Number of requests that may be sent now.
     #[inline]
     pub(crate) fn left(&self) -> u32 {
         self.granted.wrapping_sub(self.used)
     }
 
-    /// A message with so many requests of so many threads was sent.
+    /// Counts a message with this many requests of this many threads.
     #[inline]
     pub(crate) fn spend(&mut self, requests: u32, threads: u32) {
         debug_assert!(requests <= self.left());
@@ -112,7 +111,8 @@ impl CreditBalance {
         self.threads = self.threads.saturating_add(threads);
     }
 
-    /// What to ask for more with, once half of the credits are spent and no request for more is out.
+    /// Returns what to report when asking for more, once half of the credits are spent and no request for more is
+    /// outstanding.
     #[inline]
     pub(crate) fn ask(&mut self) -> Option<Coalescing> {
         if self.asked || self.left() > self.renewal / 2 {
@@ -127,14 +127,14 @@ impl CreditBalance {
         })
     }
 
-    /// Whether a request for more is out.
+    /// Whether a request for more is outstanding.
     #[inline]
     pub(crate) fn has_asked(&self) -> bool {
         self.asked
     }
 
-    /// The server's total. Only growth counts, and what cannot be a total is ignored: it can harm nobody but this
-    /// client's own pace. A server that grants again and again leaves a client no more than [`MOST_LEFT`].
+    /// Takes the server's total. Only growth counts, and impossible totals are ignored: they can only slow down this
+    /// client. However often a server grants, a client has no more than [`MOST_LEFT`].
     #[inline]
     pub(crate) fn granted(&mut self, total: u32) {
         let more = total.wrapping_sub(self.granted);
@@ -151,12 +151,12 @@ impl CreditBalance {
 struct OneSidedReport {
     degrees: Degrees,
     operations: u32,
-    /// A report is out, and how many the server had taken before.
+    /// Whether a report is outstanding, and the number that the server had taken before.
     out: bool,
     taken: u8,
 }
 
-/// Degrees since the last renewal: there are few, and their median is looked for once in a renewal.
+/// Degrees since the last renewal: there are few, and their median is determined once per renewal.
 #[derive(Debug)]
 struct Degrees {
     counts: [u16; MOST_DEGREE as usize + 1],
@@ -180,7 +180,7 @@ impl Degrees {
         self.messages += 1;
     }
 
-    /// The lower median, at least one; begins anew.
+    /// Returns the lower median, at least one, and starts over.
     fn take_median(&mut self) -> u32 {
         let middle = self.messages.div_ceil(2);
         let mut seen = 0;
@@ -202,18 +202,18 @@ impl Degrees {
 pub(crate) struct Ledger {
     granted: u32,
     taken: u32,
-    /// Least and most of a renewal, and the last.
+    /// Minimum and maximum of a renewal, and the last one.
     bounds: (u32, u32),
     renewal: u32,
     pending: Option<Renewal>,
-    /// Reports of one-sided operations that were taken, modulo 256.
+    /// Number of reports of one-sided operations taken, modulo 256.
     reports: u8,
 }
 
-/// One thread, where threads of a message are counted in the mean.
+/// One thread, in the unit of the mean number of threads per message.
 pub(crate) const ONE_THREAD: u32 = 8;
 
-/// What a client asks for: what it says of its messages, and credits.
+/// A client's request for credits, with its report about its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Renewal {
     /// As in [`Coalescing`].
@@ -223,17 +223,17 @@ pub(crate) struct Renewal {
 }
 
 impl Renewal {
-    /// Widths of the degree, in the low bits of the word, and of the threads; the credits have the others.
+    /// Widths of the degree, in the low bits of the word, and of the threads; the credits use the rest.
     const DEGREE_BITS: u32 = 9;
     const THREADS_BITS: u32 = 7;
     const CREDITS_SHIFT: u32 = Self::DEGREE_BITS + Self::THREADS_BITS;
-    /// Width of the word: the two bits above say what kind of word it is.
+    /// Width of the word: the two bits above give the kind of word.
     const BITS: u32 = 30;
     const DEGREE_MOST: u32 = (1 << Self::DEGREE_BITS) - 1;
     const THREADS_MOST: u32 = (1 << Self::THREADS_BITS) - 1;
     const CREDITS_MOST: u32 = (1 << (Self::BITS - Self::CREDITS_SHIFT)) - 1;
 
-    /// What is asked for on a lane that `threads` share and whose messages are such.
+    /// The request of a lane that `threads` threads share, with this report about its messages.
     pub(crate) fn wanted(said: Coalescing, threads: u32) -> Self {
         let messages = said.degree.max(threads);
         Self {
@@ -243,14 +243,14 @@ impl Renewal {
         }
     }
 
-    /// A word of 30 bits; more credits or threads than fit are as many as fit.
+    /// Encodes it into a word of 30 bits; credits and threads saturate.
     pub(crate) fn encode(self) -> u32 {
         self.degree.min(Self::DEGREE_MOST)
             | self.threads.min(Self::THREADS_MOST) << Self::DEGREE_BITS
             | self.credits.min(Self::CREDITS_MOST) << Self::CREDITS_SHIFT
     }
 
-    /// Whatever a peer has sent.
+    /// Decodes any word that a peer has sent.
     pub(crate) fn decode(word: u32) -> Self {
         Self {
             degree: word & Self::DEGREE_MOST,
@@ -260,15 +260,15 @@ impl Renewal {
     }
 }
 
-// An honest degree fits.
+// The degree of an honest client fits.
 const _: () = assert!(most_degree(CREDITS_OF_MEMORY) <= Renewal::DEGREE_MOST);
 
-/// A client sent more than it was granted, or asked in a way that no client asks.
+/// A client sent more than it was granted, or an invalid request for credits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidReport(pub(crate) &'static str);
 
 impl Ledger {
-    /// With `least` credits to begin with, renewed by so many or more, `most` at most.
+    /// Starts with `least` credits; each renewal is at least as many and at most `most`.
     pub(crate) fn new((least, most): (u32, u32)) -> Self {
         Self {
             granted: least,
@@ -285,7 +285,7 @@ impl Ledger {
         self.granted
     }
 
-    /// Requests taken since the lane began.
+    /// Number of requests taken since the lane began.
     pub(crate) fn taken(&self) -> u32 {
         self.taken
     }
@@ -295,10 +295,10 @@ impl Ledger {
         self.granted.wrapping_sub(self.taken)
     }
 
-    /// A request was taken.
+    /// Counts a request that was taken.
     ///
     /// # Errors
-    /// When it had no credit.
+    /// If it had no credit.
     #[inline]
     pub(crate) fn take(&mut self) -> Result<(), InvalidReport> {
         if self.left() == 0 {
@@ -314,47 +314,47 @@ impl Ledger {
         self.left() <= self.renewal / 2
     }
 
-    /// Whether it has sent requests after the one that it asked with.
+    /// Whether the client has sent requests after the message with which it asked.
     #[inline]
     pub(crate) fn is_overdue(&self) -> bool {
         self.left() < self.renewal / 2
     }
 
-    /// The client asks for more and reports its median degree.
+    /// Takes a client's request for more, with its median degree.
     ///
     /// # Errors
-    /// When the degree cannot be one.
+    /// If the degree is impossible.
     pub(crate) fn asked(&mut self, renewal: Renewal) -> Result<(), InvalidReport> {
         check_degree(renewal.degree, most_degree(self.bounds.1))?;
         self.pending = Some(renewal);
         Ok(())
     }
 
-    /// The client reports its median degree of one-sided operations. They cost no credits, so a message may carry as
-    /// many as are counted apart.
+    /// Takes a client's report of its median degree of one-sided operations. They cost no credits, so the degree is
+    /// limited only by what is counted separately.
     ///
     /// # Errors
-    /// When the degree cannot be one.
+    /// If the degree is impossible.
     pub(crate) fn reported(&mut self, degree: u32) -> Result<(), InvalidReport> {
         check_degree(degree, MOST_DEGREE)?;
         self.reports = self.reports.wrapping_add(1);
         Ok(())
     }
 
-    /// Reports taken, modulo 256.
+    /// Number of reports taken, modulo 256.
     pub(crate) fn reports(&self) -> u8 {
         self.reports
     }
 
-    /// Whether a request for more waits.
+    /// Whether a request for more is waiting.
     #[inline]
     pub(crate) fn is_pending(&self) -> bool {
         self.pending.is_some()
     }
 
-    /// Grants what was asked for, within the bounds, when half of the credits have been *taken*: who asks early waits,
-    /// so nobody holds more than one and a half times the most of a renewal. Says the degree that came with the
-    /// request, and what was granted.
+    /// Grants what was asked for, within the bounds, once half of the credits have been *taken*: a client that asks
+    /// early waits, so no client holds more than one and a half times the maximum of a renewal. Returns the degree that
+    /// came with the request, and what was granted.
     pub(crate) fn grant(&mut self) -> Option<Renewal> {
         if !self.is_due() {
             return None;
@@ -391,7 +391,7 @@ mod tests {
         Coalescing { degree, threads }
     }
 
-    /// One-sided operations cost no credits: many threads' may leave together.
+    /// One-sided operations cost no credits: those of many threads may be posted together.
     #[test]
     fn a_report_of_any_number_of_operations_is_taken() {
         for operations in [16, 48, 49, 64, 192, 512] {
@@ -416,7 +416,7 @@ mod tests {
             balance.granted(ledger.total());
             assert_eq!(balance.left(), ledger.left());
         }
-        // FLOCK's C is what it is.
+        // FLOCK's C stays fixed.
         let mut ledger = flock();
         (0..CREDITS / 2).for_each(|_| ledger.take().unwrap());
         ledger.asked(wish(1, 128)).unwrap();
@@ -434,7 +434,7 @@ mod tests {
         assert_eq!(Renewal::decode(wish(7, u32::MAX).encode()), wish(7, 16_383));
     }
 
-    /// FLOCK §5.1: 32 credits at the start, more are asked for after 16, and the other 16 serve meanwhile.
+    /// FLOCK §5.1: 32 credits at the start; after 16 the client asks for more, and meanwhile uses the other 16.
     #[test]
     fn renewal_at_half() {
         let (mut balance, mut ledger) = (CreditBalance::new(CREDITS), flock());
@@ -463,7 +463,7 @@ mod tests {
         }
         assert_eq!(balance.ask(), Some(said(5, ONE_THREAD)));
         balance.granted(64);
-        // Of the threads it is the mean.
+        // For the threads it is the mean.
         for (degree, threads) in [(2, 1), (9, 3), (3, 1), (3, 2), (20, 3)] {
             balance.spend(degree, threads);
         }
@@ -493,8 +493,8 @@ mod tests {
     }
 
     proptest! {
-        /// Credits are conserved, across the wrap of the counts too, in any order of sending, taking and granting; both
-        /// sides agree when all has arrived, and an honest client is never taken for a liar.
+        /// Credits are conserved, also across the wrap of the counts, in any order of sending, taking and granting;
+        /// both sides agree when everything has arrived, and an honest client never causes an error.
         #[test]
         fn credits_are_conserved(steps in prop::collection::vec((0u8..4, 1u32..20), 1..2000), start: u32) {
             let (mut balance, mut ledger) =

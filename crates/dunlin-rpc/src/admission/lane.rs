@@ -1,4 +1,4 @@
-//! One lane's admission, at the server: what its poller does about credits and about the scheduler's decisions.
+//! One lane's admission at the server: how its poller handles credits and the scheduler's decisions.
 
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -12,24 +12,24 @@ use super::{Standing, REPORTS_SHIFT, STANDING_SHIFT};
 use crate::channel::ring::RingChannel;
 use crate::channel::ChannelError;
 
-/// Admission of a lane whose client counts credits.
+/// Admission of a lane whose client uses credits.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     ledger: Ledger,
     share: Arc<LaneShare>,
     admission: Arc<Admission>,
-    /// What the client was told last.
+    /// What the client was last told.
     told: Standing,
-    /// While a request for credits is due: looks at the ring, and whether requests came together.
+    /// While a request for credits is due: number of polls of the ring, and whether requests came together.
     looks: u32,
     hurried: bool,
-    /// What was decided last could not be sent yet.
+    /// Whether the last decision could not be sent yet.
     untold: bool,
-    /// Requests that had come when they were counted last.
+    /// Number of requests that had arrived at the last count.
     counted: u32,
 }
 
-/// Looks at the ring for one at the completions, while a request for credits may be there.
+/// Number of polls of the ring per poll of the completion queue, while a request for credits may be there.
 const LOOKS_PER_LOOK: u32 = 32;
 
 impl From<InvalidReport> for ChannelError {
@@ -39,14 +39,14 @@ impl From<InvalidReport> for ChannelError {
 }
 
 impl Admitted {
-    /// A new lane of a sender, on a poller.
+    /// Admits a new lane of a sender, on a poller.
     pub(crate) fn new(admission: &Arc<Admission>, sender: u64, number: u64, poller: usize) -> Self {
         let share = admission.join(sender, number, poller);
         Self {
             ledger: Ledger::new(admission.credits()),
             share,
             admission: Arc::clone(admission),
-            // What a client believes that was told nothing.
+            // What a client assumes that was told nothing.
             told: Standing::ACTIVE,
             looks: 0,
             hurried: false,
@@ -58,14 +58,14 @@ impl Admitted {
     /// A request was taken.
     ///
     /// # Errors
-    /// When it had no credit: a violation.
+    /// If it had no credit: a violation.
     #[inline]
     pub(crate) fn take(&mut self) -> Result<(), ChannelError> {
         Ok(self.ledger.take()?)
     }
 
-    /// After a look at the ring: grants credits, and tells the client when the scheduler has changed its mind about the
-    /// lane.
+    /// Called after a poll of the ring: grants credits, and tells the client if the scheduler has changed the lane's
+    /// standing.
     #[inline]
     pub(crate) fn attend<D: Device>(
         &mut self,
@@ -79,10 +79,10 @@ impl Admitted {
         if !self.is_due() {
             return Ok(());
         }
-        // An honest client asks with the message that makes it half. A look for that costs more than a request, so
-        // where requests come one by one it is looked for seldom until a later one has come: then it is there for
-        // certain. Where many come together their sender is about to need credits. One that was declined waits for
-        // news.
+        // An honest client asks with the message that brings it to half. Checking for that costs more than a request,
+        // so if requests come one by one it is checked rarely until a later request has come: then the question is
+        // certainly there. If many come together, their sender is about to need credits. A client that was declined
+        // waits for news.
         self.looks = self.looks.wrapping_add(1);
         self.hurried |= taken > 1;
         let due = (self.hurried || self.ledger.is_overdue() || self.looks % LOOKS_PER_LOOK == 0)
@@ -93,16 +93,16 @@ impl Admitted {
         Ok(())
     }
 
-    /// Whether credits may be asked for by now, or the client is to be told something.
+    /// Whether credits may have been asked for by now, or the client is to be told something.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
         self.ledger.is_due() || self.has_news()
     }
 
-    /// Looks for requests for credits, and grants them.
+    /// Takes requests for credits, and grants them.
     ///
     /// # Errors
-    /// When the client lies: a violation.
+    /// If the client violates the protocol.
     pub(crate) fn decide<D: Device>(
         &mut self,
         channel: &mut RingChannel<D>,
@@ -112,7 +112,7 @@ impl Admitted {
             if let Some(renewal) = channel.take_asked().map(Renewal::decode) {
                 self.ledger.asked(renewal)?;
                 if !self.share.is_active() {
-                    // Declined, but not forgotten: a sender that asks is not dormant.
+                    // Declined, but counted: a sender that asks is not dormant.
                     self.share
                         .utilisation
                         .fetch_add(u64::from(renewal.degree), Ordering::Relaxed);
@@ -133,7 +133,7 @@ impl Admitted {
             return Ok(());
         }
         let standing = self.share.standing();
-        // A lane that is not active gets no more credits; its request for them is kept until it is active again.
+        // A lane that is not active gets no more credits; its request is kept until it is active again.
         let granted = match standing.contains(Standing::ACTIVE) {
             true => self.ledger.grant(),
             false => None,
@@ -155,8 +155,8 @@ impl Admitted {
         Ok(())
     }
 
-    /// Whether no request has come since this was asked last, and none is wanted: it is not active, or threads are
-    /// asked for datagrams.
+    /// Whether no request has come since the last call of this, and none is wanted: the lane is not active, or threads
+    /// are asked to use datagrams.
     pub(crate) fn is_quiet_now(&mut self) -> bool {
         let taken = self.ledger.taken();
         let standing = self.share.standing();
@@ -165,7 +165,7 @@ impl Admitted {
         std::mem::replace(&mut self.counted, taken) == taken && !is_wanted
     }
 
-    /// Requests of a message that are answered together at most.
+    /// Maximum number of requests of a message that are answered together.
     #[inline]
     pub(crate) fn answered_together(&self) -> usize {
         self.admission.answered_together()

@@ -1,4 +1,4 @@
-//! What the poller of a lane and the scheduler share about it.
+//! The state of a lane that its poller and the scheduler share.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
 
@@ -10,19 +10,19 @@ use super::Standing;
 #[derive(Debug)]
 pub(crate) struct LaneShare {
     pub(super) sender: u64,
-    /// Its number at the sender: a new lane with it takes the place of an old one, of whose end this side may not know
-    /// yet.
+    /// Its number at the sender: a new lane with the same number replaces an old one, whose end this side may not know
+    /// of yet.
     pub(super) number: u64,
-    /// Whose work it is.
+    /// The poller that serves it.
     pub(super) poller: usize,
-    /// Degrees reported since the last redistribution (U_ij).
+    /// Sum of the degrees reported since the last redistribution (U_ij).
     pub(super) utilisation: AtomicU64,
-    /// Those of the interval before.
+    /// The same for the interval before.
     before: AtomicU64,
     pub(super) arrivals: Arrivals,
-    /// Threads whose requests a message carries, in the mean, as the client said last ([`Renewal::threads`]).
+    /// Mean number of threads per message, as last reported by the client ([`Renewal::threads`]).
     threads: AtomicU32,
-    /// The last of the degrees, and the credits that the client has: for people.
+    /// The last degree, and the credits that the client has, for people.
     pub(super) degree: AtomicU64,
     pub(super) credits: AtomicU64,
     /// Bits of [`Standing`].
@@ -30,7 +30,7 @@ pub(crate) struct LaneShare {
 }
 
 impl LaneShare {
-    /// A new lane, with so many credits.
+    /// A new lane, with this many credits.
     pub(super) fn new(
         sender: u64,
         number: u64,
@@ -61,12 +61,12 @@ impl LaneShare {
         self.standing().contains(Standing::ACTIVE)
     }
 
-    /// Says whether that is news.
+    /// Sets the standing; returns whether it has changed.
     pub(super) fn set(&self, standing: Standing) -> bool {
         self.standing.swap(standing.bits(), Ordering::Relaxed) != standing.bits()
     }
 
-    /// Credits were renewed for a client that reported a degree, which counts for each of FLOCK's C that it was given.
+    /// Records a renewal for a client that reported a degree, which counts once per FLOCK's C credits granted.
     pub(super) fn renewed(&self, renewal: Renewal) {
         let degree = u64::from(renewal.degree);
         let used = degree * u64::from(renewal.credits.div_ceil(CREDITS));
@@ -75,19 +75,20 @@ impl LaneShare {
         self.threads.store(renewal.threads, Ordering::Relaxed);
     }
 
-    /// Threads whose requests a message carries, in the mean.
+    /// Mean number of threads per message.
     pub(super) fn threads(&self) -> f64 {
         f64::from(self.threads.load(Ordering::Relaxed)) / f64::from(ONE_THREAD)
     }
 
-    /// The utilisation of an interval that ends.
+    /// Ends an interval, and returns its utilisation.
     pub(super) fn end_interval(&self) -> u64 {
         let ended = self.utilisation.swap(0, Ordering::Relaxed);
         self.before.store(ended, Ordering::Relaxed);
         ended
     }
 
-    /// The utilisation of the last interval and of this one until now, of which a part alone may say nothing.
+    /// The utilisation of the last interval and of the current one so far, since the latter alone may not be
+    /// meaningful.
     pub(super) fn of_late(&self) -> u64 {
         self.before.load(Ordering::Relaxed) + self.utilisation.load(Ordering::Relaxed)
     }

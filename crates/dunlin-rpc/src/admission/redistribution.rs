@@ -1,9 +1,9 @@
 //! The server's queue-pair scheduler (FLOCK §5.1): a thread that redistributes active queue pairs among senders in each
 //! interval.
 //!
-//! Its other two jobs in the paper, granting credits and adding up utilisation, are done where the lane's completions
-//! are taken, by the poller of the lane ([`super::lane`]): a queue pair has one owner, and nobody waits for another
-//! thread for credits.
+//! Its other two tasks in the paper, granting credits and adding up utilisation, are done by the poller of the lane,
+//! where the lane's completions are taken ([`super::lane`]): a queue pair has one owner, and credits do not depend on
+//! another thread.
 
 use std::cmp::Reverse;
 use std::collections::hash_map::RandomState;
@@ -25,17 +25,17 @@ use crate::config::Datagrams;
 
 /// The scheduling interval (free in the paper).
 const INTERVAL: Duration = Duration::from_millis(10);
-/// Looks at the messages that come in each interval, where the device says how many it takes.
+/// Number of measurements of the arriving messages in each interval, if the device reports its message rate.
 const LOOKS: u32 = 10;
-/// The interval while nobody sends.
+/// The interval while no client sends.
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A sender as the scheduler sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SenderReport {
-    /// A name that is the same in each report of this server. It says nothing of the one by which the sender joins, as
-    /// whoever knew that could join as that sender.
+    /// An id that is the same in each report of this server. It does not reveal the one by which the sender joins, with
+    /// which any client could join as that sender.
     pub sender: u64,
     /// Whether it sent nothing in the last interval (FLOCK's dormant sender).
     pub dormant: bool,
@@ -47,11 +47,11 @@ pub struct SenderReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LaneUse {
-    /// It gets credits.
+    /// Whether it gets credits.
     pub active: bool,
     /// Credits that the client had left after the last grant.
     pub credits: u64,
-    /// The median coalescing degree that it reported last.
+    /// The median coalescing degree that was last reported.
     pub degree: u64,
 }
 
@@ -59,17 +59,17 @@ pub struct LaneUse {
 struct Senders {
     lanes: BTreeMap<u64, Vec<Arc<LaneShare>>>,
     dormant: BTreeMap<u64, bool>,
-    /// Of the pollers of datagram queue pairs.
+    /// The shared state of the pollers of datagram queue pairs.
     datagrams: Vec<Arc<DatagramShare>>,
-    /// Some have come in this interval.
+    /// Whether requests have come by datagrams in this interval.
     by_datagrams: bool,
-    /// What clients are asked for while the device that the lanes come over is at its limit.
+    /// What clients are asked for while the device of the lanes is at its limit.
     attempts: Attempts,
     thread: Option<Running>,
 }
 
 impl Senders {
-    /// Active lanes of each poller, of so many at least.
+    /// Number of active lanes of each poller, for at least this many pollers.
     fn active_by_poller(&self, pollers: usize) -> Vec<usize> {
         let mut active = vec![0; pollers];
         for lane in self.lanes.values().flatten() {
@@ -81,13 +81,13 @@ impl Senders {
         active
     }
 
-    /// How much each sender's lanes were used.
+    /// The usage of each sender's lanes.
     fn uses(&self, used: impl Fn(&LaneShare) -> u64) -> Vec<Vec<u64>> {
         let own = |lanes: &Vec<Arc<LaneShare>>| lanes.iter().map(|lane| used(lane)).collect();
         self.lanes.values().map(own).collect()
     }
 
-    /// Tells all what is asked of them; says whether that is news to any.
+    /// Tells all lanes their standing; returns whether any has changed.
     fn tell(&self) -> bool {
         let mut news = false;
         for lane in self.lanes.values().flatten() {
@@ -96,7 +96,7 @@ impl Senders {
         news
     }
 
-    /// Tells those whose clients are on datagram queue pairs whether they are to be there.
+    /// Tells the pollers of datagram queue pairs whether clients should use them.
     fn tell_datagrams(&self) {
         let wanted = self.attempts.sends_datagrams();
         for poller in &self.datagrams {
@@ -104,7 +104,7 @@ impl Senders {
         }
     }
 
-    /// What has come since the last look.
+    /// What has arrived since the last call.
     fn look(&mut self) -> Came {
         let mut came = Came::default();
         for lane in self.lanes.values().flatten() {
@@ -125,8 +125,8 @@ impl Senders {
         came
     }
 
-    /// Whether a new lane of a sender would be active, where there are `most` at most: the sender has fewer than a
-    /// newcomer's share and the maximum is not reached, or has none.
+    /// Whether a new lane of a sender would be active, with a maximum of `most`: if the sender has fewer than a
+    /// newcomer's share and the maximum is not reached, or if it has none.
     fn admits(&self, sender: u64, most: usize) -> bool {
         let functioning = self.dormant.values().filter(|&&dormant| !dormant).count();
         let of_sender = self.lanes.get(&sender);
@@ -139,11 +139,12 @@ impl Senders {
         own == 0 || own < share && all < most
     }
 
-    /// Decides which lanes are active, `most` of them unless fewer are tried; says whether any client is to be told.
+    /// Decides which lanes are active, `most` of them unless fewer are being tried; returns whether any client is to be
+    /// told.
     ///
-    /// Of a sender's lanes those whose pollers have the fewest active ones, whatever was used before: a poller with
-    /// twice as many as the others is what all wait for. Of those that are alike the ones that are used most, so that a
-    /// lane that asks is not passed over for one that nobody uses, and then those that are active.
+    /// Of a sender's lanes it chooses those whose pollers have the fewest active ones, regardless of previous use: a
+    /// poller with twice as many as the others would be the bottleneck. Among equals it chooses the most used, so that
+    /// a lane that asks is not passed over for an unused one, and then those that are active.
     fn share_out(&self, uses: &[Vec<u64>], most: usize) -> bool {
         let load = |own: &Vec<u64>| Load {
             utilisation: own.iter().sum(),
@@ -169,23 +170,23 @@ impl Senders {
 /// The registry of senders.
 pub(crate) struct Admission {
     most_active: usize,
-    /// Least and most of a renewal; a lane begins with the least.
+    /// Minimum and maximum of a renewal; a lane begins with the minimum.
     credits: (u32, u32),
     senders: Mutex<Senders>,
-    /// Requests of a message that are answered together at most.
+    /// Maximum number of requests of a message that are answered together.
     answered_together: AtomicUsize,
     scheduler: Mutex<Option<Waker>>,
     idle: AtomicBool,
     ending: AtomicBool,
-    /// Makes names for reports.
+    /// Makes the ids for reports.
     names: RandomState,
     /// Starts the scheduler's thread.
     spawn: Spawn,
-    /// Wakes the pollers: some client is to be told something.
+    /// Wakes the pollers when a client is to be told something.
     wake: Box<dyn Fn() + Send + Sync>,
 }
 
-/// What starts a thread.
+/// Starts a thread.
 pub(crate) type Spawn =
     Box<dyn Fn(&str, Box<dyn FnOnce() + Send>) -> std::io::Result<Running> + Send + Sync>;
 
@@ -198,9 +199,9 @@ impl std::fmt::Debug for Admission {
 }
 
 impl Admission {
-    /// With at most `most_active` queue pairs active, each of which gets `credits` at a time, so many at least and at
-    /// most. Clients are told when a device that takes so many messages a second is at its limit, and asked for
-    /// datagrams when the setting says so.
+    /// Makes a registry with at most `most_active` active queue pairs, each of which gets between the minimum and the
+    /// maximum of `credits` at a time. Clients are told when a device with this message rate is at its limit, and asked
+    /// to use datagrams according to the setting.
     pub(crate) fn new(
         most_active: usize,
         credits: (u32, u32),
@@ -225,12 +226,12 @@ impl Admission {
         })
     }
 
-    /// Credits of a lane at the start, which is the least of a renewal, and the most of one.
+    /// Credits of a lane at the start, which is the minimum of a renewal, and the maximum of one.
     pub(crate) fn credits(&self) -> (u32, u32) {
         self.credits
     }
 
-    /// Requests of a message that are answered together at most.
+    /// Maximum number of requests of a message that are answered together.
     #[inline]
     pub(super) fn answered_together(&self) -> usize {
         self.answered_together.load(Ordering::Relaxed)
@@ -240,8 +241,8 @@ impl Admission {
         self.senders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What speaks against a new lane of a sender on each of so many pollers: other lanes of the sender, which may be
-    /// the active ones in its place, and, if it would be active, as many as are.
+    /// The cost of a new lane of a sender on each of this many pollers: the sender's other lanes there, which may be
+    /// active in its place, and, if it would be active, the number of active lanes.
     pub(crate) fn against(&self, sender: u64, pollers: usize) -> Vec<(usize, usize)> {
         let senders = self.lock();
         let mut against = vec![(0, 0); pollers];
@@ -258,7 +259,7 @@ impl Admission {
         against
     }
 
-    /// A new lane, on a poller, active or not ([`Senders::admits`]).
+    /// Adds a new lane, on a poller, active or not ([`Senders::admits`]).
     pub(super) fn join(
         self: &Arc<Self>,
         sender: u64,
@@ -281,7 +282,7 @@ impl Admission {
             let admission = Arc::clone(self);
             match (self.spawn)("dunlin-scheduler", Box::new(move || admission.run())) {
                 Ok(thread) => senders.thread = Some(thread),
-                // Everybody keeps what they have, and the next lane tries again.
+                // All senders keep what they have, and the next lane tries again.
                 Err(error) => tracing::error!(%error, "no thread for the scheduler"),
             }
         }
@@ -290,7 +291,7 @@ impl Admission {
         lane
     }
 
-    /// A new poller of a datagram queue pair.
+    /// Adds a poller of a datagram queue pair.
     pub(crate) fn join_datagrams(&self) -> Arc<DatagramShare> {
         let share = Arc::new(DatagramShare::default());
         let mut senders = self.lock();
@@ -300,7 +301,7 @@ impl Admission {
         share
     }
 
-    /// A lane has ended. Its sender keeps at least one that is active.
+    /// Removes a lane that has ended. Its sender keeps at least one that is active.
     pub(super) fn leave(&self, lane: &Arc<LaneShare>) {
         let mut senders = self.lock();
         let attempts = senders.attempts;
@@ -322,7 +323,7 @@ impl Admission {
         }
     }
 
-    /// Somebody sends.
+    /// Called when a client sends.
     #[inline]
     pub(super) fn rouse(&self) {
         if self.idle.load(Ordering::Relaxed) && self.idle.swap(false, Ordering::Relaxed) {
@@ -368,7 +369,7 @@ impl Admission {
         }
     }
 
-    /// Looks at how many messages have come, and asks clients for something else when that says so.
+    /// Measures how many messages have arrived, and asks clients for something else if this calls for it.
     fn measure(&self, interval: Duration) {
         let mut senders = self.lock();
         let came = senders.look();
@@ -396,11 +397,11 @@ impl Admission {
         }
     }
 
-    /// One interval's end.
+    /// Ends an interval.
     fn redistribute(&self) {
         let mut senders = self.lock();
         let uses = senders.uses(LaneShare::end_interval);
-        // Of queue pairs that nobody is to use nothing can be said, and they are to be as they were.
+        // Unused queue pairs, while clients use datagrams, tell nothing, and should stay as they were.
         let changed =
             !senders.attempts.sends_datagrams() && senders.share_out(&uses, self.most_active);
         let by_datagrams = std::mem::take(&mut senders.by_datagrams);
@@ -416,7 +417,7 @@ impl Admission {
         }
     }
 
-    /// All senders.
+    /// Reports of all senders.
     pub(crate) fn report(&self) -> Vec<SenderReport> {
         let senders = self.lock();
         let lanes = senders.lanes.iter();
@@ -453,15 +454,15 @@ fn active(lanes: &[Arc<LaneShare>]) -> usize {
     lanes.iter().filter(|lane| lane.is_active()).count()
 }
 
-/// Which of a sender's lanes are to be active, so many of them ([`Senders::share_out`]), and counts them where the
-/// others' active lanes are counted, by poller.
+/// Chooses which of a sender's lanes are to be active, this many of them ([`Senders::share_out`]), and adds them to the
+/// counts of active lanes by poller.
 fn choose(
     lanes: &[Arc<LaneShare>],
     uses: &[u64],
     wanted: usize,
     by_poller: &mut [usize],
 ) -> Vec<bool> {
-    // Of each poller the sender's lanes, the best last.
+    // For each poller the sender's lanes, the best last.
     let mut own: BTreeMap<usize, Vec<_>> = BTreeMap::new();
     for (i, (lane, &used)) in lanes.iter().zip(uses).enumerate() {
         let rank = (Reverse(used), !lane.is_active(), i);

@@ -1,22 +1,24 @@
-//! How many queue pairs each sender keeps active: formula (1) of FLOCK §5.1, as plain functions.
+//! The number of queue pairs that each sender keeps active: formula (1) of FLOCK §5.1, as pure functions.
 //!
-//! What the paper leaves open and this decides: fractions are rounded by largest remainder (ties to the lower index);
-//! every sender, dormant or slight, has at least one queue pair; the sum stays within the maximum where there are not
-//! more senders than that; and what a sender cannot use, because it has fewer lanes, goes to the others.
+//! Decided here, as the paper leaves it open: fractions are rounded by largest remainder (ties to the lower index);
+//! every sender, even a dormant one or one with little load, has at least one queue pair; the sum stays within the
+//! maximum if there are not more senders than that; and what a sender cannot use, because it has fewer lanes, goes to
+//! the others.
 
-/// Most queue pairs that a server keeps active (FLOCK's MAX_AQP).
+/// Maximum number of queue pairs that a server keeps active (FLOCK's MAX_AQP).
 pub(crate) const MAX_ACTIVE: usize = 256;
 
 /// A sender in one interval of scheduling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
-    /// Sum of the degrees that it reported on its active queue pairs (U_i). Zero: it is dormant.
+    /// Sum of the degrees that it reported on its active queue pairs (U_i). Zero if it is dormant.
     pub(crate) utilisation: u64,
-    /// Lanes that it has.
+    /// Number of its lanes.
     pub(crate) lanes: usize,
 }
 
-/// Active queue pairs for each sender (AQP_i), at most `most` in sum where there are not more senders than that.
+/// Number of active queue pairs for each sender (AQP_i), at most `most` in total if there are not more senders than
+/// that.
 pub(crate) fn distribute(senders: &[Load], most: usize) -> Vec<usize> {
     let mut active: Vec<usize> = senders.iter().map(|load| load.lanes.min(1)).collect();
     // Dormant senders keep their one; functioning ones share what is left, in rounds, because a sender may have fewer
@@ -64,7 +66,7 @@ fn portions(open: &[usize], senders: &[Load], pool: usize) -> Vec<usize> {
             return vec![1; open.len()];
         }
         let exact = |k: usize| u128::from(senders[open[k]].utilisation) * rest;
-        // Who would get less than one gets one, and the others share what remains.
+        // Senders that would get less than one get one, and the others share the rest.
         let slight: Vec<usize> = (0..open.len())
             .filter(|&k| !fixed[k] && exact(k) < sum)
             .collect();
@@ -93,7 +95,8 @@ fn portions(open: &[usize], senders: &[Load], pool: usize) -> Vec<usize> {
     }
 }
 
-/// Queue pairs of a newcomer: the average of the functioning senders, `most` over their number, itself included.
+/// Number of queue pairs of a new sender: the average of the functioning senders, `most` divided by their number,
+/// itself included.
 pub(crate) fn newcomers_share(functioning: usize, most: usize) -> usize {
     (most / (functioning + 1)).max(1)
 }
@@ -159,7 +162,7 @@ mod tests {
                     prop_assert!(active <= 1);
                 }
             }
-            // Nothing is left unused while somebody functioning could use it.
+            // Nothing is left unused while a functioning sender could use it.
             let wanted: usize = senders.iter().map(|l| if l.utilisation > 0 { l.lanes } else { l.lanes.min(1) }).sum();
             prop_assert_eq!(sum, wanted.min(most.max(present)));
         }

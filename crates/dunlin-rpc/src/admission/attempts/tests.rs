@@ -1,28 +1,28 @@
-//! Attempts against loads that answer to what is asked for.
+//! Attempts against loads that react to what is asked for.
 
 use super::*;
 use proptest::prelude::*;
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Messages a second that the device takes, and as many requests as fill it.
+/// Message rate of the device per second, and a number of requests that fills it.
 const TAKES: u64 = 1_200_000;
 const MUCH: u64 = 500_000;
 
-/// A load that answers to what is asked for at once, but for a look after queue pairs have changed.
+/// A load that reacts to what is asked for at once, except for some measurements after queue pairs have changed.
 struct Load {
     attempts: Attempts,
-    /// By steps of fuller messages, and of fewer queue pairs.
+    /// Rates by steps of fuller messages, and of fewer queue pairs.
     rates: [[u64; 3]; 3],
-    /// Percent of it by steps of the others, in their order.
+    /// Percentage of the rate by steps of the others, in their order.
     percent: [[u64; 2]; 4],
     messages: u64,
     unsettled: u64,
-    /// Threads of a message, and whether there are more queue pairs.
+    /// Threads per message, and whether there are more queue pairs.
     threads: f64,
     has_spare: bool,
 }
 
-/// Of the others in `percent`.
+/// The others in `percent`.
 const OTHERS: [Means; 4] = [
     Means::Sooner,
     Means::More,
@@ -35,7 +35,7 @@ const REJOINED: usize = 2;
 const DATAGRAMS: usize = 3;
 
 impl Load {
-    /// One that fills the NIC.
+    /// A load that fills the NIC.
     fn new(rates: [[u64; 3]; 3], unsettled: u64) -> Self {
         Self {
             attempts: Attempts::new(Some(TAKES), Datagrams::WhenTheyPay),
@@ -64,7 +64,7 @@ impl Load {
         }
     }
 
-    /// How far each is, with the first two apart.
+    /// The step of each, with the first two separate.
     fn steps(&self) -> ([usize; 2], [usize; 4]) {
         let step = |means: Means| self.attempts.steps[means as usize];
         ([Means::Fuller, Means::Fewer].map(step), OTHERS.map(step))
@@ -93,7 +93,7 @@ impl Load {
         self
     }
 
-    /// To the end of an attempt that is under way.
+    /// Runs to the end of the current attempt.
     fn settle(&mut self) {
         while self.attempts.attempt.is_some() {
             self.look();
@@ -104,12 +104,12 @@ impl Load {
 #[test]
 fn what_pays_stands() {
     let mut load = Load::new([[100, 110, 130], [105, 120, 140], [106, 120, 143]], 7);
-    // Fuller messages first; half of what is out brings no 2 % more than a quarter.
+    // Fuller messages first; half of the outstanding calls do not bring 2 % more than a quarter.
     load.look();
     assert_eq!(load.attempts.standing(true).together(), Some(4));
     load.look();
     assert_eq!(load.attempts.standing(true).together(), Some(2));
-    // With fewer queue pairs half does bring more, and is found when its rest is over.
+    // With fewer queue pairs half does bring more, and is found when its waiting time is over.
     load.looks(80).settle();
     assert_eq!(load.steps(), ([2, 2], [0; 4]));
     assert!(!load.attempts.standing(false).contains(Standing::ACTIVE));
@@ -120,7 +120,7 @@ fn what_pays_stands() {
 fn threads_rejoin_where_that_pays() {
     let mut load = Load::new([[100; 3]; 3], 100);
     load.percent[REJOINED] = [100, 105];
-    // Nobody's NIC is in the way.
+    // No NIC is the bottleneck.
     load.messages = TAKES / 8;
     load.looks(100).settle();
     assert_eq!(load.steps(), ([0; 2], [0; 4]));
@@ -182,7 +182,7 @@ fn threads_that_are_alone_send_datagrams_where_that_pays() {
     load.looks(100).settle();
     assert!(load.attempts.standing(true).contains(Standing::DATAGRAMS));
     assert_eq!(load.steps(), ([0; 2], [0, 0, 0, 1]));
-    // Nothing else is tried meanwhile, and they go when rings carry as much.
+    // Nothing else is tried meanwhile, and datagrams are dropped when rings carry as much.
     load.messages = MUCH;
     load.looks(500).settle();
     assert_eq!(load.steps(), ([0; 2], [0, 0, 0, 1]));
@@ -208,7 +208,7 @@ fn more_queue_pairs_are_active_where_that_pays() {
     load.has_spare = true;
     load.looks(100).settle();
     assert_eq!(load.attempts.active(36), 45);
-    // There are no others then, and that is no reason to go back.
+    // There are no others then, which is no reason to go back.
     load.has_spare = false;
     load.looks(500).settle();
     assert_eq!(load.steps(), ([0; 2], [0, 1, 0, 0]));
@@ -237,11 +237,11 @@ fn what_does_not_pay_is_taken_back_and_tried_seldom() {
     let [fuller, fewer, sooner, more, rejoined, datagrams] = tried;
     for looks in [fuller, fewer, rejoined] {
         let gaps: Vec<i32> = looks.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        // Others' attempts come between them.
+        // Attempts of other kinds come in between.
         assert!((3..=8).contains(&gaps.len()), "{looks:?}");
         assert!(gaps[gaps.len() - 1] >= 2 * gaps[0], "{looks:?}");
     }
-    // Not of a NIC that is full.
+    // Not for a NIC that is full.
     assert_eq!([sooner, more, datagrams].concat(), [0; 0]);
 }
 
@@ -250,11 +250,11 @@ fn a_step_goes_when_its_load_has_gone() {
     let mut load = Load::new([[100, 150, 160]; 3], 7);
     load.looks(100).settle();
     assert_eq!(load.steps(), ([0, 2], [0; 4]));
-    // As many come with all queue pairs: found by doubt.
+    // The rate is as high with all queue pairs: found by the test of the step.
     load.rates = [[150; 3]; 3];
     load.looks(400).settle();
     assert_eq!(load.steps(), ([0; 2], [0; 4]));
-    // Nobody sends, and that is seen soon.
+    // No client sends, and this is noticed soon.
     load.rates = [[100, 150, 160]; 3];
     load.looks(2048).settle();
     assert_eq!(load.steps(), ([0, 2], [0; 4]));
@@ -290,14 +290,14 @@ fn a_device_of_which_nothing_is_known_is_never_full() {
     assert!(!attempts.see(much, SECOND));
     assert_eq!(attempts.standing(true), Standing::ACTIVE);
     assert_eq!((attempts.active(36), attempts.active(1)), (36, 1));
-    // An interval of no length says nothing that could be wrong.
+    // An interval of no length causes no invalid rate.
     let mut attempts = Attempts::new(Some(1000), Datagrams::WhenTheyPay);
     assert!(!attempts.see(much, Duration::ZERO));
     assert_eq!(attempts.standing(true), Standing::ACTIVE);
 }
 
 proptest! {
-    /// Whatever each step brings: those that stand bring 2 % each, and the time goes to attempts no more.
+    /// Whatever each step brings: those that stand bring 2 % each, and little time is spent on attempts.
     #[test]
     fn no_load_is_worse_off(
         rates in prop::array::uniform3(prop::array::uniform3(1_000u64..2_000)),
@@ -324,11 +324,11 @@ proptest! {
                 trying += 1;
             }
         }
-        // Six kinds, two ways, four times at most, of four looks or of one.
+        // Six kinds, two directions, at most four times, of four measurements or of one.
         prop_assert!(trying <= 200, "{trying} of 4000 looks");
     }
 
-    /// Whatever comes, it goes by steps that there are, and one at a time.
+    /// Whatever arrives, only existing steps are taken, one at a time.
     #[test]
     fn steps_are_steps(
         looks in prop::collection::vec((0u64..TAKES, 0u64..10_000_000, 0u64..3), 0..300),

@@ -1,33 +1,33 @@
-//! Who is in which group (ScaleRPC §3.2).
+//! The assignment of clients to groups (ScaleRPC §3.2).
 //!
-//! Clients log in to the smallest group below the default size and log out at any time. Groups are put in order lazily,
+//! Clients log in to the smallest group below the default size and log out at any time. Groups are rearranged lazily,
 //! between two rounds: when one is out of the legal range, from half to one and a half of the default size, or when
-//! more than a quarter of all clients are in a group of other classes than their own. Then clients of like classes come
-//! together: they stand in a row by class, which is cut into groups that are as full as may be, each for the classes in
-//! it. What is left of a class is in a group with the next.
+//! more than a quarter of all clients are in a group for other classes than their own. Then clients of similar classes
+//! are put together: they are sorted by class, and the sequence is cut into groups that are as full as possible, each
+//! for the classes in it. The remainder of a class is in a group with the next.
 
 use super::priority::{self, Class, Load};
 
 /// The settings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// Clients of a group, by default.
+    /// Default number of clients in a group.
     pub(crate) clients: usize,
-    /// How long a group is served, by default.
+    /// Default time for which a group is served.
     pub(crate) slice_ns: u64,
-    /// Whether size and slice follow the priorities of clients. Not: the paper's static mode.
+    /// Whether size and slice follow the priorities of clients. If not, this is the paper's static mode.
     pub(crate) by_priority: bool,
     /// Whether the next group is warmed up while the turns before it end.
     pub(crate) warm_up_beside: bool,
 }
 
 impl Rules {
-    /// Most clients of a group.
+    /// Maximum number of clients in a group.
     pub(crate) fn most(&self) -> usize {
         self.clients + self.clients / 2
     }
 
-    /// Fewest, if there are several groups.
+    /// Minimum number, if there are several groups.
     fn fewest(&self) -> usize {
         self.clients.div_ceil(2)
     }
@@ -37,7 +37,7 @@ impl Rules {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Group {
     members: Vec<u32>,
-    /// Highest and lowest class that it was made for.
+    /// Highest and lowest class for which it was made.
     classes: (Class, Class),
     slice_ns: u64,
 }
@@ -52,7 +52,7 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// One group with nobody in it.
+    /// One empty group.
     pub(crate) fn new(rules: Rules) -> Self {
         let mut groups = Self {
             rules,
@@ -63,7 +63,7 @@ impl Groups {
         groups
     }
 
-    /// A rotation of so many, which clients are told by number.
+    /// A rotation of this many groups, whose numbers clients are told.
     pub(crate) fn rotation(rules: Rules, groups: usize) -> Self {
         let mut rotation = Self::new(rules);
         (1..groups).for_each(|_| {
@@ -81,7 +81,7 @@ impl Groups {
         self.groups.len() - 1
     }
 
-    /// How many groups there are; one at least.
+    /// Number of groups, at least one.
     pub(crate) fn len(&self) -> usize {
         self.groups.len()
     }
@@ -91,7 +91,7 @@ impl Groups {
         &self.groups[group].members
     }
 
-    /// How long a group is served.
+    /// The time for which a group is served.
     pub(crate) fn slice_ns(&self, group: usize) -> u64 {
         self.groups[group].slice_ns
     }
@@ -102,10 +102,10 @@ impl Groups {
         self.groups.iter().position(has)
     }
 
-    /// A client has come to the group of this number.
+    /// Adds a client to the group with this number.
     ///
     /// # Panics
-    /// When there is none.
+    /// If there is none.
     pub(crate) fn login_to(&mut self, client: u32, group: usize) {
         self.know(client);
         self.groups[group].members.push(client);
@@ -119,7 +119,7 @@ impl Groups {
         self.classes[index] = priority::UNKNOWN;
     }
 
-    /// A client has come. Groups keep their numbers.
+    /// Adds a client. Groups keep their numbers.
     pub(crate) fn login(&mut self, client: u32) {
         self.know(client);
         let all = self.groups.iter().enumerate();
@@ -132,14 +132,15 @@ impl Groups {
         self.groups[index].members.push(client);
     }
 
-    /// A client has left. Groups keep their numbers, also empty ones.
+    /// Removes a client. Groups keep their numbers, also empty ones.
     pub(crate) fn logout(&mut self, client: u32) {
         for group in &mut self.groups {
             group.members.retain(|&member| member != client);
         }
     }
 
-    /// What a client did in its turn. What its class is changes by one step at a time: one turn is little to judge by.
+    /// Records what a client did in its turn. Its class changes by one step at a time, since one turn is little
+    /// evidence.
     pub(crate) fn record(&mut self, client: u32, load: &Load) {
         if !self.rules.by_priority {
             return;
@@ -154,7 +155,7 @@ impl Groups {
         }
     }
 
-    /// Puts the groups in order if they need it. `true`: they have other numbers and members than before.
+    /// Rearranges the groups if necessary. Returns `true` if numbers and members have changed.
     pub(crate) fn put_in_order(&mut self) -> bool {
         if !self.is_out_of_order() {
             return false;
@@ -192,19 +193,19 @@ impl Groups {
     }
 }
 
-/// Groups for these clients with their classes, by falling class.
+/// Makes the groups for these clients, given with their classes, by descending class.
 fn arrange(mut clients: Vec<(u32, Class)>, rules: &Rules) -> Vec<Group> {
     clients.sort_by_key(|&(client, class)| (std::cmp::Reverse(class), client));
     let Some(&(_, middle)) = clients.get(clients.len() / 2) else {
         return Vec::new();
     };
-    // How much of a group a client of this class fills.
+    // The fraction of a group that a client of this class fills.
     let part = |class| 1.0 / priority::size(class, middle, rules.clients) as f64;
     let mut left: f64 = clients.iter().map(|&(_, class)| part(class)).sum();
     let mut groups: Vec<Group> = Vec::new();
     let mut rest = clients.as_slice();
     while !rest.is_empty() {
-        // As many groups as are full, and no more than have enough clients.
+        // As many groups as get full, and no more than have enough clients.
         let count = ((left + 1e-9).round() as usize).min(rest.len() / rules.fewest());
         let count = count.max(rest.len().div_ceil(rules.most())).max(1);
         let mut members = 0;
@@ -258,7 +259,7 @@ mod tests {
         groups
     }
 
-    /// ScaleRPC §3.6: 400 clients alike, in groups of 40.
+    /// ScaleRPC §3.6: 400 equal clients, in groups of 40.
     #[test]
     fn four_hundred_alike_are_ten_groups() {
         let mut groups = with(400, RULES);
@@ -353,7 +354,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever clients do, each is in one group, and none is larger than there are zones for.
+        /// Whatever clients do, each is in exactly one group, and no group is larger than the number of zones.
         #[test]
         fn everybody_is_somewhere(actions in prop::collection::vec((0u32..300, 0u8..4, 0u64..200, 0u64..5000), 1..600), clients in 1usize..50) {
             let rules = Rules { clients, ..RULES };

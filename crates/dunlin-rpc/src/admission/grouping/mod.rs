@@ -1,7 +1,7 @@
-//! Which clients are served together, and for how long (ScaleRPC §3.2): plain values, without device or clock.
+//! Decides which clients are served together, and for how long (ScaleRPC §3.2): plain values, without device or clock.
 //!
-//! [`priority`] says what a client's load is worth, [`groups`] who is in which group, [`pace`] whose slot it is where
-//! several servers change turns together. Whose turn it is is the poller's to say.
+//! [`priority`] computes the priority of a client's load, [`groups`] assigns clients to groups, [`pace`] determines the
+//! current slot if several servers change turns in step. The poller decides whose turn it is.
 
 pub(crate) mod groups;
 pub(crate) mod pace;

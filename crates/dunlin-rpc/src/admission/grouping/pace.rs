@@ -1,20 +1,20 @@
-//! The clock that servers change turns by when they do it together (ScaleRPC §4.2, *Global Synchronization*): a
-//! rotation of as many slots as there are groups, in a time that is common to all.
+//! The clock by which servers change turns in step (ScaleRPC §4.2, *Global Synchronization*): a rotation with as many
+//! slots as groups, in a time common to all servers.
 //!
-//! One server is the time server; each other one asks it periodically what time it is, and takes off what the message
-//! took, as NTP does. Plain values but for the instants, which the caller brings.
+//! One server is the time server; the others periodically ask it for the time, and correct for the time under way, as
+//! NTP does. Plain values except for the instants, which the caller passes.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// What servers change turns by when a client calls several of them at the same time: the groups of all are served in
-/// the same slots.
+/// The pace by which servers change turns in step, for clients that call several of them at the same time: the groups
+/// of all servers are served in the same slots.
 ///
-/// Without it each server has its own turns, and a client that needs several servers waits until it is its turn at all
+/// Without it each server has its own turns, and a client that needs several servers waits until it has its turn at all
 /// of them. Each server has a pace of its own ([`crate::ServerBuilder::pace`]); all but one follow another's
-/// ([`crate::ServerBuilder::follow`], or [`Pace::synchronize`] by hand). A client that calls them by [`crate::Peers`],
-/// or whose [`crate::ClientBuilder::group`] says so, is in the same group at each.
+/// ([`crate::ServerBuilder::follow`], or [`Pace::synchronize`] by hand). A client that calls them through
+/// [`crate::Peers`], or that sets [`crate::ClientBuilder::group`], is in the same group at each.
 #[derive(Clone, Debug)]
 pub struct Pace {
     shared: Arc<Shared>,
@@ -24,45 +24,46 @@ pub struct Pace {
 struct Shared {
     groups: usize,
     slice_ns: u64,
-    /// When this server first looked at the time.
+    /// When this server first read the time.
     epoch: OnceLock<Instant>,
-    /// What its time lacks to the common one.
+    /// The common time minus this server's own.
     offset_ns: AtomicI64,
     synchronized: AtomicU64,
-    /// Answers that were too long under way, since one was not.
+    /// Number of consecutive answers that were under way for too long.
     slow: AtomicU64,
 }
 
-/// How one server asked another for the time (ScaleRPC Fig. 14), in nanoseconds of each one's own clock.
+/// An exchange in which one server asked another for the time (ScaleRPC Fig. 14), in nanoseconds of each one's own
+/// clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exchange {
-    /// `T_i1` and `T_i4`: the follower sent the question, and had the answer.
+    /// `T_i1` and `T_i4`: when the follower sent the request, and when it had the answer.
     pub(crate) asked_ns: i64,
     pub(crate) answered_ns: i64,
     pub(crate) answer: PaceAnswer,
 }
 
-/// What a time server says.
+/// The answer of a time server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PaceAnswer {
-    /// `T_3`: the common time at which the answer left.
+    /// `T_3`: the common time at which the answer was sent.
     pub(crate) common_ns: i64,
-    /// `ΔT`: how long it had the question.
+    /// `ΔT`: how long the server held the request.
     pub(crate) held_ns: i64,
     pub(crate) slice_ns: u64,
     pub(crate) groups: u64,
 }
 
-/// Slow answers in a row that are not gone by: a second's.
+/// Number of consecutive slow answers that are ignored: a second's worth.
 const MOST_SLOW: u64 = 10;
-/// No clock is off by more: a hundred years. With it no sum below reaches the end of its type, where time would stand
+/// Limit for the offset of a clock: a hundred years. It keeps the sums below from saturating, where time would stand
 /// still.
 const MOST_OFFSET_NS: i64 = 100 * 365 * 86_400 * 1_000_000_000;
-/// Bytes of an answer.
+/// Length of an answer in bytes.
 const ANSWER_BYTES: usize = 32;
 
 impl PaceAnswer {
-    /// As it crosses.
+    /// Encodes the answer for the wire.
     pub(crate) fn encode(&self) -> [u8; ANSWER_BYTES] {
         let mut bytes = [0; ANSWER_BYTES];
         let words = [
@@ -77,7 +78,7 @@ impl PaceAnswer {
         bytes
     }
 
-    /// Reads one; `None`: it is none.
+    /// Decodes an answer; `None` if it is invalid.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; ANSWER_BYTES] = bytes.try_into().ok()?;
         let word = |at: usize| {
@@ -94,13 +95,13 @@ impl PaceAnswer {
 }
 
 impl Exchange {
-    /// How long question and answer were under way together; never negative, whatever the answer says.
+    /// How long request and answer were under way together; never negative, whatever the answer says.
     pub(crate) fn under_way_ns(&self) -> i64 {
         let took = self.answered_ns.saturating_sub(self.asked_ns);
         took.saturating_sub(self.answer.held_ns).max(0)
     }
 
-    /// What the follower's time lacks to the common one: the answer was under way for half of that.
+    /// The common time minus the follower's: the answer is assumed to have been under way for half of that.
     fn offset_ns(&self) -> i64 {
         let now = self
             .answer
@@ -111,9 +112,9 @@ impl Exchange {
 }
 
 impl Pace {
-    /// A rotation of so many groups, each served for `slice` (the paper's `D`). Groups from 1 to 1024, slices from 1 µs
-    /// to a second: [`crate::ServerBuilder::serve`] refuses others. As many clients of a group have a turn in one slot
-    /// as a server has zones, one and a half [`crate::Grouping::clients`].
+    /// A rotation of this many groups, each served for `slice` (the paper's `D`). Groups from 1 to 1024, slices from 1
+    /// µs to a second: [`crate::ServerBuilder::serve`] refuses others. In one slot as many clients of a group have a
+    /// turn as a server has zones, one and a half times [`crate::Grouping::clients`].
     pub fn new(groups: usize, slice: Duration) -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -127,28 +128,28 @@ impl Pace {
         }
     }
 
-    /// Groups of the rotation.
+    /// Number of groups in the rotation.
     pub fn groups(&self) -> usize {
         self.shared.groups
     }
 
-    /// How long each is served.
+    /// The time for which each group is served.
     pub fn slice(&self) -> Duration {
         Duration::from_nanos(self.shared.slice_ns)
     }
 
-    /// How often it was set by another's.
+    /// Number of times that it was synchronised with another's.
     pub fn synchronizations(&self) -> u64 {
         self.shared.synchronized.load(Ordering::Relaxed)
     }
 
-    /// Nanoseconds of the common time, by this server's clock; negative before the time server's first look at its own.
+    /// The common time in nanoseconds, by this server's clock; negative before the time server first read its own.
     pub fn common_ns(&self, now: Instant) -> i64 {
         self.own_ns(now)
             .saturating_add(self.shared.offset_ns.load(Ordering::Relaxed))
     }
 
-    /// Nanoseconds of the server's own time.
+    /// The server's own time in nanoseconds.
     pub(crate) fn own_ns(&self, now: Instant) -> i64 {
         let epoch = *self.shared.epoch.get_or_init(|| now);
         i64::try_from(now.saturating_duration_since(epoch).as_nanos()).unwrap_or(i64::MAX)
@@ -162,7 +163,7 @@ impl Pace {
         (slot, slot.rem_euclid(groups.max(1)) as usize)
     }
 
-    /// How long it is until a group's next slot; nothing when it is its slot.
+    /// The time until a group's next slot; zero during its slot.
     pub(crate) fn until(&self, group: usize, now: Instant) -> Duration {
         let (slot, current) = self.slot(now);
         let groups = self.shared.groups.max(1);
@@ -175,7 +176,7 @@ impl Pace {
         Duration::from_nanos(u64::try_from(ns).unwrap_or(0))
     }
 
-    /// What a server with this pace says at `now` to a question that came at `came`.
+    /// The answer of a server with this pace, at `now`, to a request that arrived at `came`.
     pub(crate) fn answer(&self, came: Instant, now: Instant) -> PaceAnswer {
         PaceAnswer {
             common_ns: self.common_ns(now),
@@ -185,11 +186,11 @@ impl Pace {
         }
     }
 
-    /// Goes by what another said, but not by an answer that was under way for longer than a slice when a better one is
-    /// known, unless there are no others: it may be off by as much.
+    /// Applies another server's answer; but ignores one that was under way for longer than a slice if a better one is
+    /// known, unless there are no others: it may be wrong by as much.
     ///
     /// # Errors
-    /// When that one's rotation is another, in words: then nothing changes.
+    /// If the other server's rotation is different: the reason; nothing changes then.
     pub(crate) fn learn(&self, exchange: &Exchange) -> Result<(), String> {
         let PaceAnswer {
             slice_ns, groups, ..
@@ -244,8 +245,8 @@ mod tests {
         let after = |ns: u64| start + Duration::from_nanos(ns);
         let pace = Pace::new(3, D);
         assert_eq!(pace.slot(start), (0, 0));
-        // Asked at 20 us of its own time, answered at 30 us; the time server held it for 4 us and answered at the end
-        // of its slot 6.
+        // Asked at 20 us of its own time, answered at 30 us; the time server held the request for 4 us and answered at
+        // the end of its slot 6.
         pace.learn(&exchange(20_000, 30_000, 700_000, 4_000))
             .unwrap();
         // The answer was under way for 3 us: the next change is D - 3 us later.
@@ -267,8 +268,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the clocks show and however long a question waits at the server: the error is half of what both
-        /// ways differ by.
+        /// Whatever the clocks show and however long a request waits at the server: the error is half of the difference
+        /// between the two directions.
         #[test]
         fn the_error_is_half_of_the_ways_difference(
             skew in -1_000_000_000i64..1_000_000_000,
@@ -288,7 +289,7 @@ mod tests {
             prop_assert!((pace.common_ns(now) - right).abs() <= (back - there).abs() / 2 + 1);
         }
 
-        /// Any answer is read or refused, and no number in it breaks anything.
+        /// Any answer is applied or refused, and no number in it does harm.
         #[test]
         fn hostile_answers_do_no_harm(bytes: [u8; ANSWER_BYTES], asked: i64, answered: i64) {
             let answer = PaceAnswer::decode(&bytes).unwrap();
@@ -299,7 +300,7 @@ mod tests {
             pace.learn(&Exchange { asked_ns: asked, answered_ns: answered, answer }).unwrap();
             let now = Instant::now();
             prop_assert!(pace.slot(now).1 < 3);
-            // Time goes on, and each group comes.
+            // Time goes on, and each group gets its slot.
             let later = now + D * 2;
             prop_assert_eq!(pace.common_ns(later) - pace.common_ns(now), 200_000);
             for group in 0..3 {

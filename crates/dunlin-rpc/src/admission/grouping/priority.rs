@@ -1,17 +1,18 @@
-//! The priority of a client, `P = T / S` (ScaleRPC §3.2), and what it gets for it.
+//! The priority of a client, `P = T / S` (ScaleRPC §3.2), and the resulting group size and slice.
 //!
-//! What the paper leaves open and this decides: a class is a factor of four in P; a class above that of the middle
-//! client has a quarter of the default size less in its groups and half a slice more, one below a quarter more and a
-//! quarter of a slice less, and from two classes on nothing changes any more. So sizes stay within the legal range.
+//! Decided here, as the paper leaves it open: a class is a factor of four in P. One class above that of the median
+//! client, groups are smaller by a quarter of the default size and slices longer by half; one class below, groups are
+//! larger by a quarter and slices shorter by a quarter; from two classes on nothing changes any more. So sizes stay
+//! within the legal range.
 
 /// What a client did in a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Load {
-    /// Requests that were taken.
+    /// Number of requests taken.
     pub(crate) requests: u64,
     /// Bytes of their payloads.
     pub(crate) bytes: u64,
-    /// How long the turn was.
+    /// Duration of the turn.
     pub(crate) turn_ns: u64,
 }
 
@@ -20,7 +21,7 @@ pub(crate) type Class = u8;
 
 /// The class of clients that send nothing.
 pub(crate) const DORMANT: Class = 0;
-/// The class of a client of which nothing is known yet: one request of 32 bytes in 100 µs.
+/// The class of a client without data: one request of 32 bytes in 100 µs.
 pub(crate) const UNKNOWN: Class = 7;
 /// The highest class.
 const HIGHEST: Class = 15;
@@ -47,18 +48,18 @@ pub(crate) fn class(load: &Load) -> Class {
     (class.floor() as i64).clamp(DORMANT as i64 + 1, HIGHEST as i64) as Class
 }
 
-/// How far a class is from that of the middle client; two is far.
+/// The distance of a class from that of the median client, at most two.
 fn step(class: Class, middle: Class) -> i64 {
     (i64::from(class) - i64::from(middle)).clamp(-2, 2)
 }
 
-/// Clients in a group of this class: from half of the default to one and a half.
+/// Number of clients in a group of this class: from half to one and a half times the default.
 pub(crate) fn size(class: Class, middle: Class, default: usize) -> usize {
     let quarters = 4 - step(class, middle);
     (default * quarters as usize / 4).max(1)
 }
 
-/// The slice of a group of this class: from half of the default to twice.
+/// The slice of a group of this class: from half to twice the default.
 pub(crate) fn slice_ns(class: Class, middle: Class, default_ns: u64) -> u64 {
     let step = step(class, middle);
     let quarters = if step > 0 { 4 + 2 * step } else { 4 + step };

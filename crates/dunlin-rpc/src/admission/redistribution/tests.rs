@@ -1,4 +1,4 @@
-//! Lanes are shared out by what their senders send, and spread over the pollers.
+//! Active lanes are distributed by what their senders send, and spread over the pollers.
 
 use super::*;
 use std::sync::atomic::AtomicUsize;
@@ -11,7 +11,7 @@ fn the_dormant_keep_one_lane_and_the_busy_get_the_rest() {
     };
     let spawn: Spawn = Box::new(|name, run| Running::start(name.to_owned(), run));
     let admission = Admission::new(8, (32, 32), (None, Datagrams::Never), spawn, Box::new(wake));
-    // No thread: the test makes the intervals.
+    // No thread: the test drives the intervals.
     admission.ending.store(true, Ordering::Release);
     let busy: Vec<_> = (0..6).map(|number| admission.join(1, number, 0)).collect();
     let quiet: Vec<_> = (0..6).map(|number| admission.join(2, number, 1)).collect();
@@ -42,7 +42,7 @@ fn the_dormant_keep_one_lane_and_the_busy_get_the_rest() {
     assert_eq!(admission.report().len(), 1);
 }
 
-/// A new lane where a server puts it, which counts the connections of its pollers.
+/// A new lane at the poller where a server would put it, which counts the connections of its pollers.
 fn placed(
     admission: &Arc<Admission>,
     sender: u64,
@@ -57,7 +57,7 @@ fn placed(
 }
 
 /// There are more lanes than may be active. Senders that connect late begin with one active lane, and get as many as
-/// the others when lanes are redistributed: all pollers are to have as many active lanes then.
+/// the others when lanes are redistributed: then all pollers must have equally many active lanes.
 #[test]
 fn lanes_of_those_who_come_late_are_spread_over_the_pollers_too() {
     const POLLERS: usize = 32;
@@ -73,7 +73,7 @@ fn lanes_of_those_who_come_late_are_spread_over_the_pollers_too() {
                 lanes.push(placed(&admission, sender, number, &mut connections));
             }
         }
-        // By turns the active ones are used, as much as each other or not.
+        // In the first round the active ones are used equally, later not.
         for round in 0..4u64 {
             for (i, lane) in lanes.iter().enumerate() {
                 let used = u64::from(lane.is_active()) * (100 + round * (i as u64 % 7));
@@ -120,7 +120,7 @@ fn lanes_that_work_are_spread_over_the_pollers() {
     admission.redistribute();
     let crowd = || admission.lock().active_by_poller(POLLERS);
     assert_eq!(crowd(), [2; POLLERS]);
-    // One sends alone: it has all but three of the eight, and they are spread still.
+    // Only one sends: it has all but three of the eight, and they are still spread.
     busy(2, 1);
     admission.redistribute();
     let crowd = crowd();
