@@ -1,9 +1,9 @@
-//! One call at a time.
+//! Single calls.
 
 use super::{call, pattern, Outcome, Stage, ECHO};
 use crate::ChannelConfig;
 
-/// Payloads from nothing to megabytes come back as they were, also at the edges of what crosses in one piece.
+/// Payloads from empty to megabytes come back unchanged, also around the limit of what is sent in one piece.
 pub fn payloads_of_all_sizes_come_back(stage: &Stage<'_>) -> Outcome {
     let server = stage.serve(stage.server());
     let client = stage.client(&server);
@@ -16,7 +16,7 @@ pub fn payloads_of_all_sizes_come_back(stage: &Stage<'_>) -> Outcome {
     let eager = ChannelConfig::default().eager_bytes;
     let sizes = (0..=70)
         .chain([100, 199, 1000])
-        // A datagram of 4096 bytes takes 4064 in one piece.
+        // A datagram of 4096 bytes carries 4064 in one piece.
         .chain(eager - 40..=eager + 4)
         .chain([2 * eager, 65_535, 65_536, 300_001, longest]);
     let sizes: Vec<usize> = sizes.collect();
@@ -65,7 +65,8 @@ pub fn requests_filled_in_place_arrive(stage: &Stage<'_>) -> Outcome {
     Ok(())
 }
 
-/// Requests that are written where they leave from arrive as they were written, each once, whatever is out beside.
+/// Requests that are written directly into the send buffer arrive as they were written, each once, whatever else is
+/// outstanding.
 pub fn requests_written_where_they_leave_from_arrive(stage: &Stage<'_>) -> Outcome {
     let server = stage.serve(stage.server());
     let client = stage.client(&server);

@@ -1,9 +1,9 @@
-//! Calls that end otherwise than well, and leave the connection as it was.
+//! Calls that fail, and leave the connection intact.
 
 use super::{call, Outcome, Stage, ECHO};
 use crate::{CallError, ChannelConfig, HandlerError, Preset};
 
-/// What is longer than a side takes is an error that names the limit.
+/// A message longer than a side accepts is an error that names the limit.
 pub fn messages_over_the_limits_are_errors(stage: &Stage<'_>) -> Outcome {
     let server = stage
         .server()
@@ -40,7 +40,7 @@ pub fn messages_over_the_limits_are_errors(stage: &Stage<'_>) -> Outcome {
     Ok(())
 }
 
-/// A handler that fails, panics or is not there is an error to its caller alone, on the poller and on workers.
+/// A handler that fails, panics or does not exist is an error only for its caller, on the poller and on workers.
 pub fn handlers_may_fail_panic_or_be_missing(stage: &Stage<'_>) -> Outcome {
     let server = stage
         .server()
@@ -73,7 +73,7 @@ pub fn handlers_may_fail_panic_or_be_missing(stage: &Stage<'_>) -> Outcome {
     Ok(())
 }
 
-/// One-sided operations work, or are refused with words that say why and what to use.
+/// One-sided operations work, or are refused with a message that says why and what to use instead.
 pub fn one_sided_operations_work_or_are_refused(stage: &Stage<'_>) -> Outcome {
     let region = crate::Region::new("table", 4096).writable();
     let mut server = stage.server().region(&region);

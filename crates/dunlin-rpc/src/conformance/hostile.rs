@@ -1,4 +1,4 @@
-//! Peers that keep to nothing, beside good clients of the same preset: by a seed, on whatever device the world has.
+//! Hostile peers beside honest clients of the same preset: driven by a seed, on the device of the world.
 //!
 //! `DUNLIN_HOSTILE_SEED` gives the first seed, `DUNLIN_HOSTILE_SEEDS` their number.
 
@@ -18,24 +18,25 @@ use crate::{CallError, Client, Pipeline, Preset};
 pub use crate::hostile::peer::peer;
 pub use crate::hostile::Door;
 
-/// Hostile peers at once, and good clients beside them.
+/// Number of concurrent hostile peers, and of honest clients beside them.
 const HOSTILE: usize = 2;
 const GOOD: usize = 2;
-/// Calls that a good client makes at least, however soon the hostile ones are done.
+/// Minimum number of calls of an honest client, however soon the hostile ones are done.
 const LEAST_CALLS: u64 = 100;
-/// Calls that a good client has out at once.
+/// Number of calls that an honest client keeps outstanding.
 const OUT: usize = 8;
 
-/// Between some calls, so that the hostile peers have their share of the time, and simulated ones not most of the work.
+/// Pause between some calls, so that the hostile peers get their share of the time, and simulated runs are not mostly
+/// honest calls.
 const PAUSE: Duration = Duration::from_micros(30);
 
-/// What became of the calls of all good clients.
+/// Outcomes of the calls of all honest clients.
 #[derive(Default)]
 struct Tally {
     right: AtomicU64,
-    /// Reported as lost: where packets that find no RECEIVE are dropped.
+    /// Reported as lost, on devices that drop packets that find no RECEIVE.
     lost: AtomicU64,
-    /// As the handler has seen them.
+    /// Calls as seen by the handler.
     executed: AtomicU64,
 }
 
@@ -48,7 +49,7 @@ fn number(name: &str, default: u64) -> u64 {
     }
 }
 
-/// Says that a hostile peer is done, also when an assertion of its failed: good clients go on until then.
+/// Signals that a hostile peer is done, also if one of its assertions failed: honest clients go on until then.
 struct Leaves(Arc<AtomicUsize>);
 
 impl Drop for Leaves {
@@ -57,15 +58,15 @@ impl Drop for Leaves {
     }
 }
 
-/// A hostile peer gets errors and nothing else: no word of other clients, no place in their way, nothing that stays
-/// when it has gone.
+/// A hostile peer gets errors and nothing else: it sees no data of other clients, does not disturb them, and leaves
+/// nothing behind when it has gone.
 pub fn a_peer_without_manners_harms_itself_alone(stage: &Stage<'_>) -> Outcome {
     let place = Preset::ALL.iter().position(|one| *one == stage.preset);
     let count = number("DUNLIN_HOSTILE_SEEDS", 1);
     let first = place.expect("a preset") as u64 * count + 1;
     let first = number("DUNLIN_HOSTILE_SEED", first);
     for seed in first..first + count {
-        // Shown with a failure.
+        // Printed with a failure.
         println!("{stage:?}: DUNLIN_HOSTILE_SEED={seed}");
         meet(stage, seed)?;
     }
@@ -130,7 +131,7 @@ fn meet(stage: &Stage<'_>, seed: u64) -> Outcome {
     let answered = right..=right + lost;
     assert!(answered.contains(&executed), "{executed} were executed");
     newcomers_are_served(stage, &server, seed);
-    // Connections of the good clients, each thread's lanes and those that threads share.
+    // Connections of the honest clients: each thread's lanes and those that threads share.
     drop(client);
     if is_noticed(stage) {
         within_patience(stage, "nobody is left", || server.connections() == 0);
@@ -138,13 +139,14 @@ fn meet(stage: &Stage<'_>, seed: u64) -> Outcome {
     Ok(())
 }
 
-/// Whether a server hears that a client has gone: of connected queue pairs always, of others where the device tells.
+/// Whether a server notices that a client has gone: always with connected queue pairs, with others if the device
+/// reports it.
 fn is_noticed(stage: &Stage<'_>) -> bool {
     let is_connected = !matches!(stage.preset.channel(), ChannelKind::Datagram(_));
     is_connected || stage.world.hears_of_gone_datagrams()
 }
 
-/// Waits for something at the server, in the world's own time.
+/// Waits for a condition at the server, in the world's own time.
 fn within_patience(stage: &Stage<'_>, what: &str, mut holds: impl FnMut() -> bool) {
     let step = Duration::from_millis(5);
     let mut waited = Duration::ZERO;
@@ -155,7 +157,7 @@ fn within_patience(stage: &Stage<'_>, what: &str, mut holds: impl FnMut() -> boo
     }
 }
 
-/// Who comes after all that is served as if it had not been.
+/// Clients that come after all that are served as if it had not happened.
 fn newcomers_are_served(stage: &Stage<'_>, server: &Serving, seed: u64) {
     let client = stage.client(server);
     stage.with_pipeline(&client, move |pipeline| {
@@ -167,20 +169,20 @@ fn newcomers_are_served(stage: &Stage<'_>, server: &Serving, seed: u64) {
     });
 }
 
-/// A good client's payload of this number.
+/// The payload with this number of an honest client.
 fn payload(seed: u64, number: u64) -> Vec<u8> {
     let length = [0, 8, 40, 100, 1000, 4000, 9000][number as usize % 7];
     [&MARKER[..], &pattern(length, seed << 20 | number)].concat()
 }
 
-/// How a call ended, for whom that may be an error.
+/// Records how a call ended; with some presets an error is allowed.
 fn ended(preset: Preset, result: Result<bool, CallError>, tally: &Tally) {
     match result {
         Ok(is_right) => {
             assert!(is_right, "an answer that is another's");
             tally.right.fetch_add(1, Ordering::Relaxed);
         }
-        // Somebody's datagrams took its RECEIVE: that is said, and no time-out.
+        // Another client's datagrams took its RECEIVE: that is reported, and not as a time-out.
         Err(CallError::PacketLost { .. }) if matches!(preset, Preset::Fasst | Preset::Herd) => {
             tally.lost.fetch_add(1, Ordering::Relaxed);
         }
@@ -188,7 +190,7 @@ fn ended(preset: Preset, result: Result<bool, CallError>, tally: &Tally) {
     }
 }
 
-/// A good client that keeps calls out until the hostile ones are done.
+/// An honest client that keeps calls outstanding until the hostile peers are done.
 fn go_on(pipeline: &mut Pipeline, preset: Preset, seed: u64, hostile: &AtomicUsize, tally: &Tally) {
     let mut out = BTreeMap::new();
     let mut sent = 0;
@@ -205,7 +207,7 @@ fn go_on(pipeline: &mut Pipeline, preset: Preset, seed: u64, hostile: &AtomicUsi
         if out.is_empty() && !goes_on {
             return;
         }
-        // Its deadline is the bound: a call that hangs is an error.
+        // The deadline is the bound: a call that hangs is an error.
         let waited = pipeline.wait(|tag, answer| {
             let payload = out.remove(&tag).expect("a call that is out");
             ended(preset, answer.map(|answer| *answer == *payload), tally);
@@ -217,7 +219,7 @@ fn go_on(pipeline: &mut Pipeline, preset: Preset, seed: u64, hostile: &AtomicUsi
     }
 }
 
-/// As [`go_on`], by calls that wait.
+/// As [`go_on`], with blocking calls.
 fn call_on(client: &Client, preset: Preset, seed: u64, hostile: &AtomicUsize, tally: &Tally) {
     let mut sent = 0;
     while sent < LEAST_CALLS || hostile.load(Ordering::Acquire) > 0 {
@@ -231,7 +233,7 @@ fn call_on(client: &Client, preset: Preset, seed: u64, hostile: &AtomicUsize, ta
     }
 }
 
-/// A hostile peer over the device of this name, or of this kind, at the server's port.
+/// A hostile peer at the server's port, over the device with this name or of this kind.
 pub(super) fn over(
     name: &str,
     server: &Serving,
@@ -246,7 +248,7 @@ pub(super) fn over(
     let door = Door::port(server, Some(name));
     let failed = |error: VerbsError| Skipped(format!("no device for hostile peers: {error}"));
     if name == "shm" {
-        // Another than the good clients', as if it were another process'.
+        // A different device object from that of the honest clients, as if in another process.
         let device = ShmDevice::open(ShmConfig::default()).map_err(failed)?;
         return Ok(peer(device, door, preset, seed));
     }

@@ -1,4 +1,4 @@
-//! Handlers that answer later: deferred ones, async ones, and what they hear of callers that give up.
+//! Handlers that answer later: deferred and async ones, and how they notice callers that give up.
 
 use std::future::{poll_fn, Future};
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use crate::{Client, HandlerError, OwnedRequest, OwnedResponder, ServerBuilder};
 const KEPT: u16 = 20;
 const RELEASE: u16 = 21;
 const WAITING: u16 = 22;
-/// Calls that are kept at once.
+/// Number of calls that are kept at once.
 const CALLS: u64 = 20;
 
 type Held = Arc<Mutex<Vec<(OwnedRequest, OwnedResponder)>>>;
@@ -48,7 +48,7 @@ fn keeping(server: ServerBuilder) -> (ServerBuilder, Held) {
     (server, held)
 }
 
-/// Deferred handlers answer in any order, long and short, with errors and panics, and hold up no other call.
+/// Deferred handlers answer in any order, with long and short answers, errors and panics, and delay no other call.
 pub fn deferred_handlers_answer_in_any_order(stage: &Stage<'_>) -> Outcome {
     let (server, _held) = keeping(stage.server());
     let server = stage.serve(server);
@@ -58,7 +58,7 @@ pub fn deferred_handlers_answer_in_any_order(stage: &Stage<'_>) -> Outcome {
         tag if tag % 5 == 0 => 9000 + tag as usize,
         tag => 10 * tag as usize,
     };
-    // The releasing call comes by a lane of its own: a lane may have less room than all these calls.
+    // The releasing call uses a lane of its own: a lane may have less room than all these calls need.
     let mut releasing = client.pipeline().expect("a lane");
     stage.with_pipeline(&client, move |pipeline| {
         let mut ended = 0;
@@ -91,7 +91,7 @@ pub fn deferred_handlers_answer_in_any_order(stage: &Stage<'_>) -> Outcome {
             if all == CALLS {
                 break;
             }
-            // Those that are kept already; the others later.
+            // Those that are already kept; the others later.
             let answer = call(&mut releasing, RELEASE, b"").expect("an answer");
             assert_eq!(answer, b"released");
         }
@@ -102,14 +102,14 @@ pub fn deferred_handlers_answer_in_any_order(stage: &Stage<'_>) -> Outcome {
     Ok(())
 }
 
-/// Something that async handlers wait for.
+/// An event that async handlers wait for.
 #[derive(Default)]
 struct Event {
     open: bool,
     wakers: Vec<Waker>,
 }
 
-/// Async handlers that wait hold up neither each other nor a worker; they run without an executor, too.
+/// Waiting async handlers block neither each other nor a worker; they also run without an executor.
 pub fn async_handlers_wait_together(stage: &Stage<'_>) -> Outcome {
     stage.needs_a_real_world()?;
     let event = Arc::<Mutex<Event>>::default();
@@ -176,8 +176,8 @@ pub fn async_handlers_wait_together(stage: &Stage<'_>) -> Outcome {
     Ok(())
 }
 
-/// A task waits for a pipeline as long as its handler keeps the request, and is woken by the answer. Another wait goes
-/// on where one was given up.
+/// A task waits for a pipeline as long as the handler keeps the request, and is woken by the answer. A new wait
+/// continues where one was given up.
 pub fn tasks_sleep_on_pipelines(stage: &Stage<'_>) -> Outcome {
     let (server, held) = keeping(stage.server());
     let server = stage.serve(server);
@@ -198,7 +198,7 @@ pub fn tasks_sleep_on_pipelines(stage: &Stage<'_>) -> Outcome {
     let releases = move || {
         let count = || keeps.lock().unwrap_or_else(PoisonError::into_inner).len();
         eventually("the handler has the request", || count() > 0);
-        // Far longer than a task looks by itself.
+        // Far longer than a task polls by itself.
         thread::sleep(Duration::from_millis(30));
         for (request, responder) in take(&keeps) {
             responder.reply(request.payload().to_vec());
@@ -209,7 +209,7 @@ pub fn tasks_sleep_on_pipelines(stage: &Stage<'_>) -> Outcome {
     Ok(())
 }
 
-/// Polls a future once, with a waker of nobody's.
+/// Polls a future once, with a waker that wakes nothing.
 fn poll_once<F: Future + Unpin>(mut future: F) -> Option<F::Output> {
     match Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => Some(output),
@@ -217,7 +217,7 @@ fn poll_once<F: Future + Unpin>(mut future: F) -> Option<F::Output> {
     }
 }
 
-/// A handler whose caller gives up, or goes away, is told.
+/// A handler whose caller gives up, or goes away, notices.
 pub fn handlers_hear_of_callers_that_give_up(stage: &Stage<'_>) -> Outcome {
     let (server, held) = keeping(stage.server());
     let server = stage.serve(server);
@@ -228,7 +228,7 @@ pub fn handlers_hear_of_callers_that_give_up(stage: &Stage<'_>) -> Outcome {
     stage
         .world
         .run(vec![Box::new(move || give_up(leaving, &keeps))]);
-    // Answers to nobody harm nobody.
+    // Answers without a caller do no harm.
     for (_, responder) in take(&held) {
         responder.reply(&b"late"[..]);
     }
@@ -239,7 +239,7 @@ pub fn handlers_hear_of_callers_that_give_up(stage: &Stage<'_>) -> Outcome {
     Ok(())
 }
 
-/// Two calls are out: one is given up, then the client goes.
+/// Two calls are outstanding: one is given up, then the client goes.
 fn give_up(client: Client, held: &Held) {
     let count = |held: &Held| held.lock().unwrap_or_else(PoisonError::into_inner).len();
     let future = client.call_async(KEPT, b"given up");
@@ -251,7 +251,7 @@ fn give_up(client: Client, held: &Held) {
             .iter()
             .filter(|(request, _)| request.payload() == which);
         let (request, responder) = found.next().expect("it is kept");
-        // It may be cancelled between two looks: what one has said the other says from then on.
+        // It may be cancelled between the two checks: once one says so, the other does, too.
         let told_responder = responder.is_cancelled();
         let told = request.is_cancelled();
         assert!(!told_responder || told, "the responder alone is told");

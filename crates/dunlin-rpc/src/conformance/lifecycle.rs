@@ -1,4 +1,4 @@
-//! Ends: deadlines, cancelled calls, sleep, closed clients, servers that shut down, vanish and come back.
+//! Lifecycle: deadlines, cancelled calls, sleep, closed clients, servers that shut down, vanish and come back.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,8 +12,8 @@ use crate::{CallError, Client, OwnedRequest, OwnedResponder, Presence, ServerBui
 const GATED: u16 = 2;
 const NOTED: u16 = 3;
 
-/// What the gated handler waits for: on a worker, or as a deferred one where there are no workers. Opened when it is
-/// dropped, which must be before the server is: that waits for its workers.
+/// What the gated handler waits for: on a worker, or as a deferred handler if there are no workers. It must be opened
+/// before the server is dropped, which waits for its workers.
 #[derive(Clone, Default)]
 struct Gate(Arc<Gated>);
 
@@ -68,7 +68,7 @@ impl Gated {
     }
 }
 
-/// Opens a gate, also when an assertion fails.
+/// Opens a gate when dropped, also if an assertion fails.
 struct Opener(Gate);
 
 impl Drop for Opener {
@@ -84,7 +84,7 @@ fn gated_server(stage: &Stage<'_>) -> (Serving, Opener) {
     (server, Opener(gate))
 }
 
-/// A deadline ends its call; the late answer is nobody's.
+/// A deadline ends its call; the late answer goes to no call.
 pub fn a_deadline_ends_the_wait_and_not_the_connection(stage: &Stage<'_>) -> Outcome {
     let (server, opener) = gated_server(stage);
     stage.with_client(stage.client(&server), move |client| {
@@ -109,7 +109,7 @@ pub fn a_deadline_ends_the_wait_and_not_the_connection(stage: &Stage<'_>) -> Out
     Ok(())
 }
 
-/// Who drops a future has cancelled its call, and no other.
+/// Dropping a future cancels its call, and no other.
 pub fn dropping_a_future_cancels_its_call_alone(stage: &Stage<'_>) -> Outcome {
     let (server, opener) = gated_server(stage);
     opener.0.open();
@@ -127,7 +127,7 @@ pub fn dropping_a_future_cancels_its_call_alone(stage: &Stage<'_>) -> Outcome {
     Ok(())
 }
 
-/// Server and client sleep when there is nothing, and are woken by what comes.
+/// Server and client sleep when there is nothing to do, and are woken by what arrives.
 pub fn idle_threads_sleep_and_are_woken(stage: &Stage<'_>) -> Outcome {
     let spin = Duration::from_micros(5);
     let doze = WaitMode::Doze { spin };
@@ -145,7 +145,7 @@ pub fn idle_threads_sleep_and_are_woken(stage: &Stage<'_>) -> Outcome {
         let (sleeps_before, late_before) = crate::doze::sleeps();
         const ROUNDS: u32 = 30;
         for round in 0..ROUNDS {
-            // A simulated thread looks at the clock after 64 looks of 20 us.
+            // A simulated thread reads the clock after 64 polls of 20 us.
             thread::sleep(Duration::from_millis(if real { 2 } else { 10 }));
             let payload = round.to_le_bytes();
             assert_eq!(*client.call(ECHO, &payload).expect("an answer"), payload);
@@ -155,8 +155,8 @@ pub fn idle_threads_sleep_and_are_woken(stage: &Stage<'_>) -> Outcome {
         }
         let (sleeps, late) = crate::doze::sleeps();
         assert!(sleeps > sleeps_before, "nobody slept");
-        // Each round has two calls at least that find somebody asleep. Between processes one sleep or another may end
-        // by its bound at the very moment when something comes.
+        // Each round has at least two calls that find a thread asleep. Between processes a sleep may occasionally end
+        // at its bound at the very moment when something arrives.
         let late = late - late_before;
         assert!(
             late < if real { u64::from(ROUNDS / 2) } else { 1 },
@@ -166,8 +166,8 @@ pub fn idle_threads_sleep_and_are_woken(stage: &Stage<'_>) -> Outcome {
     Ok(())
 }
 
-/// Connections come and go, one after the other and more than there may be at once: what they used is free again, and
-/// who asks whether they are there hears it.
+/// Connections come and go, one after the other, and more than the maximum in total: what they used is free again, and
+/// their presence is reported correctly.
 pub fn connections_come_and_go(stage: &Stage<'_>) -> Outcome {
     let seen = Arc::<Mutex<Vec<Presence>>>::default();
     let noted = Arc::clone(&seen);
@@ -208,7 +208,7 @@ pub fn connections_come_and_go(stage: &Stage<'_>) -> Outcome {
     Ok(())
 }
 
-/// Closing a client ends its calls on all threads, and no other client's.
+/// Closing a client ends its calls on all threads, and those of no other client.
 pub fn closing_ends_calls_that_are_out(stage: &Stage<'_>) -> Outcome {
     let (server, opener) = gated_server(stage);
     let client = stage.client(&server);
@@ -244,7 +244,7 @@ pub fn closing_ends_calls_that_are_out(stage: &Stage<'_>) -> Outcome {
     Ok(())
 }
 
-/// A server that shuts down answers what it has taken, and refuses the rest.
+/// A server that shuts down answers the requests that it has taken, and refuses the rest.
 pub fn a_shutdown_answers_what_was_accepted(stage: &Stage<'_>) -> Outcome {
     stage.needs_a_real_world()?;
     let (server, opener) = gated_server(stage);
@@ -268,7 +268,7 @@ pub fn a_shutdown_answers_what_was_accepted(stage: &Stage<'_>) -> Outcome {
             CallError::ShuttingDown | CallError::Connect(_) | CallError::ConnectionLost { .. }
         )
     };
-    // Those that come before the server has heard of its end are answered.
+    // Calls that arrive before the server has noticed its shutdown are answered.
     eventually("later calls are refused", || match client.call(ECHO, b"") {
         Ok(_) => false,
         Err(error) => {
@@ -290,10 +290,10 @@ pub fn a_shutdown_answers_what_was_accepted(stage: &Stage<'_>) -> Outcome {
     Ok(())
 }
 
-/// Longer than any device takes to notice that a peer is gone without a word (soft-RoCE: 3.8 s).
+/// Longer than any device takes to notice that a peer is gone without notice (soft-RoCE: 3.8 s).
 const NOTICED: Duration = Duration::from_secs(10);
 
-/// A client whose server went away, with a word or without, gets errors, and finds the next server at the address.
+/// A client whose server went away, with or without notice, gets errors, and finds the next server at the address.
 pub fn a_client_finds_its_server_again(stage: &Stage<'_>) -> Outcome {
     stage.needs_a_real_world()?;
     for graceful in [true, false] {
@@ -330,7 +330,7 @@ pub fn a_client_finds_its_server_again(stage: &Stage<'_>) -> Outcome {
 
 /// Serves at an address that was in use a moment ago.
 fn serve_again(builder: ServerBuilder, address: &str) -> crate::RunningServer {
-    // The builder is one, and a port that is in use may be free a moment later.
+    // There is only one builder, and a port that is in use may be free a moment later.
     eventually("the port is free", || {
         let port = address.trim_start_matches("dunlin://");
         std::net::TcpListener::bind(port).is_ok()

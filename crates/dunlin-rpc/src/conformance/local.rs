@@ -1,4 +1,4 @@
-//! Calls of one thread: tasks that stay there, and the driver of all of them.
+//! Calls of one thread: local tasks, and the driver of all of them.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,11 +9,11 @@ use dunlin_verbs::thread;
 use super::{pattern, Outcome, Stage, ECHO};
 use crate::{CallError, LocalClient};
 
-/// As many tasks as this, of which each makes so many calls.
+/// Number of tasks, and number of calls of each.
 const TASKS: u64 = 40;
 const CALLS: u64 = 8;
 
-/// One of them; every third call is given up.
+/// One of the tasks; every third call is given up.
 async fn task(client: LocalClient, number: u64) {
     for call in 0..CALLS {
         let length = (number * 137 + call * 1021) as usize % 9000;
@@ -26,8 +26,8 @@ async fn task(client: LocalClient, number: u64) {
     }
 }
 
-/// Tasks of one thread, more than may be out at once, have their own answers; some give calls up, and one asks for a
-/// handler that there is not.
+/// Tasks of one thread, more than may have calls outstanding at once, get their own answers; some give calls up, and
+/// one calls a handler that does not exist.
 pub fn tasks_of_one_thread_have_their_own_answers(stage: &Stage<'_>) -> Outcome {
     let server = stage.serve(stage.server());
     stage.with_client(stage.client(&server), |client| {
@@ -54,7 +54,7 @@ pub fn tasks_of_one_thread_have_their_own_answers(stage: &Stage<'_>) -> Outcome 
             matches!(missing, Err(CallError::UnknownHandler(999))),
             "{missing:?}"
         );
-        // Nobody drives what is made now.
+        // Calls made from now on are not driven.
         drop(driver);
         let late = thread::block_on(local.call(ECHO, b"late"));
         assert!(matches!(late, Err(CallError::Closed)), "{late:?}");

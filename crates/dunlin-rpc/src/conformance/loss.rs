@@ -1,4 +1,4 @@
-//! Networks that lose, double and delay packets.
+//! Networks that lose, duplicate and delay packets.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -29,7 +29,7 @@ fn load(stage: &Stage<'_>, calls: u64, weather: Option<Weather>) -> (Executions,
         reply.write(request.payload())
     });
     let server = stage.serve(server);
-    // Where time is real a thread may wait for a processor that long.
+    // In real time a thread may wait that long for a processor.
     let loss_timeout = match stage.world.is_not_real() {
         Some(_) => Duration::from_millis(20),
         None => ChannelConfig::default().loss_timeout,
@@ -98,7 +98,7 @@ pub fn nothing_is_lost_on_a_good_network(stage: &Stage<'_>) -> Outcome {
 }
 
 /// On a bad network no call is executed twice or gets another's answer, and each ends: with its answer, or with an
-/// error that says truly whether it was executed.
+/// error that says correctly whether it was executed.
 pub fn each_call_is_executed_once_or_reported(stage: &Stage<'_>) -> Outcome {
     let weather = Weather {
         lost: 0.002,

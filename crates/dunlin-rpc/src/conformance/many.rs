@@ -11,7 +11,7 @@ use dunlin_verbs::thread;
 use super::{call, pattern, Job, Outcome, Stage, ECHO};
 use crate::{CallError, Preset};
 
-/// A batch of more calls than a lane holds gives each its own answer, in order.
+/// In a batch of more calls than a lane holds, each gets its own answer, in order.
 pub fn batches_give_each_call_its_own_answer(stage: &Stage<'_>) -> Outcome {
     let server = stage.serve(stage.server());
     let count = if stage.world.is_not_real().is_none() {
@@ -36,14 +36,14 @@ pub fn batches_give_each_call_its_own_answer(stage: &Stage<'_>) -> Outcome {
     Ok(())
 }
 
-/// Who waits for a pipeline.
+/// What waits for a pipeline.
 #[derive(Clone, Copy)]
 enum Waits {
     Thread,
     Task,
 }
 
-/// Each of so many calls of mixed sizes ends with its own bytes, `out` at a time.
+/// Makes `total` calls of mixed sizes, `out` at a time; each ends with its own bytes.
 fn mixed(pipeline: &mut crate::Pipeline, total: u64, out: usize, waits: Waits) {
     let sizes = [0usize, 1, 40, 41, 64, 500, 4064, 4065, 5000, 70_000];
     let (mut sent, mut answered) = (0u64, 0u64);
@@ -70,7 +70,7 @@ fn mixed(pipeline: &mut crate::Pipeline, total: u64, out: usize, waits: Waits) {
     assert_eq!(pipeline.outstanding(), 0);
 }
 
-/// A pipeline keeps calls of all sizes out, and each finds its answer.
+/// A pipeline keeps calls of all sizes outstanding, and each gets its answer.
 pub fn pipelines_keep_calls_out(stage: &Stage<'_>) -> Outcome {
     let server = stage.serve(stage.server());
     let client = stage.client(&server);
@@ -86,7 +86,7 @@ pub fn pipelines_keep_calls_out(stage: &Stage<'_>) -> Outcome {
     Ok(())
 }
 
-/// The same when tasks wait: two pipelines on one thread, whose tasks take turns.
+/// The same with tasks that wait: two pipelines on one thread, whose tasks alternate.
 pub fn pipelines_are_awaited(stage: &Stage<'_>) -> Outcome {
     let server = stage.serve(stage.server());
     let client = stage.client(&server);
@@ -95,7 +95,7 @@ pub fn pipelines_are_awaited(stage: &Stage<'_>) -> Outcome {
         mixed(pipeline, 200, 20, Waits::Task);
         let mut ended = [false; 2];
         for (lane, tag) in [(&mut *pipeline, 0), (&mut other, 1)] {
-            // A new lane may have to hear of the server before there is room.
+            // A new lane may have to hear from the server before there is room.
             while !lane.submit(ECHO, b"both", tag).expect("a lane") {
                 let waited = thread::block_on(lane.wait_async(|_, _| panic!("nothing is out")));
                 assert_eq!(waited.expect("a lane"), 0);
@@ -109,7 +109,7 @@ pub fn pipelines_are_awaited(stage: &Stage<'_>) -> Outcome {
                     tags.push(tag);
                 });
                 assert_eq!(waited.await.expect("a lane"), 1);
-                // Nothing is out: there is nothing to wait for.
+                // No call is outstanding: there is nothing to wait for.
                 assert_eq!(lane.wait_async(|_, _| {}).await.expect("a lane"), 0);
                 tags
             })
@@ -143,7 +143,7 @@ pub fn threads_share_a_client(stage: &Stage<'_>) -> Outcome {
     let threads = 6u64;
     let mut jobs: Vec<Job<'static>> = Vec::new();
     for thread in 0..threads {
-        // Every other one has a lane that it owns.
+        // Every other one has a lane of its own.
         if thread % 2 == 0 {
             let client = client.clone();
             jobs.push(Box::new(move || {
@@ -196,7 +196,7 @@ pub fn futures_of_many_tasks_end(stage: &Stage<'_>) -> Outcome {
     Ok(())
 }
 
-/// A handler on the worker pool holds up no other call: neither of its client, nor of its own lane.
+/// A handler on the worker pool delays no other call, neither of its client nor on its own lane.
 pub fn slow_handlers_hold_up_nobody(stage: &Stage<'_>) -> Outcome {
     stage.needs_a_real_world()?;
     let gate = Arc::new(AtomicBool::new(false));
@@ -220,7 +220,7 @@ pub fn slow_handlers_hold_up_nobody(stage: &Stage<'_>) -> Outcome {
         let answer = client.call(ECHO, &number.to_le_bytes());
         assert_eq!(*answer.expect("an answer"), number.to_le_bytes());
     }
-    // A thread that FLOCK's scheduler moves to another lane waits for the calls that are out before it sends more
+    // A thread that FLOCK's scheduler moves to another lane waits for its outstanding calls before it sends more
     // (§5.2).
     let moves = matches!(
         stage.preset,

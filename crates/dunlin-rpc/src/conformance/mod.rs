@@ -1,7 +1,7 @@
-//! The conformance suite of RPC: what every preset does, written once, run over every world that has one.
+//! The conformance suite of RPC: the behaviour of every preset, written once and run in every world.
 //!
-//! A [`World`] is a server and clients of it: processes of this machine over a device ([`Loopback`]), or hosts of a
-//! simulated cluster. A behaviour is a function over a [`Stage`], which is a world and a preset;
+//! A [`World`] is a server and its clients: on this machine over a device ([`Loopback`]), or on hosts of a simulated
+//! cluster. A behaviour is a function over a [`Stage`], which is a world and a preset;
 //! [`rpc_conformance!`](crate::rpc_conformance) makes each a test for each preset, so that the test runner prints what
 //! held where. What a world cannot do (block in a call on a simulated thread, lose packets of shared memory) prints
 //! *skipped* with the reason.
@@ -63,7 +63,7 @@ pub enum Serving {
 }
 
 impl Serving {
-    /// Requests taken so far.
+    /// Number of requests taken so far.
     pub fn requests(&self) -> u64 {
         match self {
             Self::Running(server) => server.statistics().requests,
@@ -71,7 +71,7 @@ impl Serving {
         }
     }
 
-    /// Connections now.
+    /// Number of connections at present.
     pub fn connections(&self) -> usize {
         match self {
             Self::Running(server) => server.connections(),
@@ -83,46 +83,46 @@ impl Serving {
 /// What a network does to packets between client and server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Weather {
-    /// Share of packets that are lost.
+    /// Fraction of packets that are lost.
     pub lost: f64,
-    /// Share that comes twice.
+    /// Fraction that is duplicated.
     pub twice: f64,
-    /// Share that is late by up to 200 µs, and may be overtaken.
+    /// Fraction that is delayed by up to 200 µs, and may be overtaken.
     pub late: f64,
 }
 
-/// A job for a thread of the client's.
+/// A job for a thread of the client.
 pub type Job<'a> = Box<dyn FnOnce() + Send + 'a>;
 
-/// Where a server and its clients live.
+/// The environment of a server and its clients.
 pub trait World {
-    /// For people.
+    /// The name, for people.
     fn name(&self) -> String;
 
-    /// Why behaviours cannot be had that need a port, or a test's own thread that waits for calls; `None`: they can.
+    /// Why behaviours that need a port, or block a test's own thread in calls, cannot be tested; `None` if they can.
     fn is_not_real(&self) -> Option<&'static str> {
         None
     }
 
-    /// Starts a server, at an address that an earlier one had if that is given.
+    /// Starts a server, at the address of the earlier server `again` if given.
     fn serve(&self, server: ServerBuilder, again: Option<&Serving>) -> Serving;
 
-    /// The device that a preset's queue pairs are on, where servers are given one by name: memory that a server grants
-    /// is on one device.
+    /// The device of a preset's queue pairs, if servers are given one by name: memory that a server grants is on one
+    /// device.
     fn device_of(&self, preset: Preset) -> Option<String> {
         let _ = preset;
         None
     }
 
-    /// A client of it.
+    /// Connects a client to the server.
     fn connect(&self, client: ClientBuilder, server: &Serving) -> Client;
 
-    /// Takes leave of a client, where that may wait for its peers.
+    /// Drops a client, in a place where that may wait for its peers.
     fn part(&self, client: Client) {
         drop(client);
     }
 
-    /// Runs each job on a thread of its own at the client, to the end of all.
+    /// Runs each job on a thread of its own at the client, and waits for all of them.
     fn run(&self, jobs: Vec<Job<'static>>);
 
     /// Lets time pass until `holds`, for at most 30 s.
@@ -130,31 +130,31 @@ pub trait World {
         eventually(what, holds);
     }
 
-    /// What a hostile peer of a server does, for a thread of the client's: it is made by [`hostile::peer`], over the
+    /// Returns the job of a hostile peer of a server, for a thread of the client: made by [`hostile::peer`], over the
     /// world's own device.
     ///
     /// # Errors
-    /// Why there is none.
+    /// If there is none: the reason.
     fn hostile(&self, server: &Serving, preset: Preset, seed: u64)
         -> Result<Job<'static>, Skipped>;
 
-    /// Whether the device tells a server that the queue pair of a datagram client is no more.
+    /// Whether the device reports to a server that the queue pair of a datagram client is gone.
     fn hears_of_gone_datagrams(&self) -> bool {
         false
     }
 
-    /// Sets the weather, if the world has any; `false`: it has none.
+    /// Sets the weather. Returns `false` if the world has none.
     fn set_weather(&self, weather: Option<Weather>) -> bool {
         let _ = weather;
         false
     }
 }
 
-/// Why a behaviour was not tried.
+/// Why a behaviour was not tested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped(pub String);
 
-/// What a behaviour returns; a failure is a panic.
+/// The result of a behaviour; a failure is a panic.
 pub type Outcome = Result<(), Skipped>;
 
 /// A world and a preset.
@@ -172,10 +172,10 @@ impl std::fmt::Debug for Stage<'_> {
 }
 
 impl Stage<'_> {
-    /// Behaviours with executors, ports or calls of the test's own thread need a world that has them.
+    /// Checks that the world is real, for behaviours with executors, ports or calls of the test's own thread.
     ///
     /// # Errors
-    /// Why this one has not.
+    /// If it is not: the reason.
     pub fn needs_a_real_world(&self) -> Outcome {
         match self.world.is_not_real() {
             Some(why) => Err(Skipped(why.to_owned())),
@@ -188,7 +188,7 @@ impl Stage<'_> {
     }
 
     fn server(&self) -> ServerBuilder {
-        // So that turns change even between two clients.
+        // So that turns change even with two clients.
         let grouping = Grouping {
             clients: 1,
             ..Grouping::default()
@@ -213,20 +213,20 @@ impl Stage<'_> {
         }
     }
 
-    /// Runs one job on a thread of the client's; it gets the client, which takes leave before.
+    /// Runs one job on a thread of the client, with the client, which is dropped afterwards.
     fn with_client(&self, client: Visitor<'_>, job: impl FnOnce(&Client) + Send + 'static) {
         let shared = Client::clone(&client);
         self.world.run(vec![Box::new(move || job(&shared))]);
     }
 
-    /// Runs one job on a thread of the client's; it gets a pipeline.
+    /// Runs one job with a pipeline on a thread of the client.
     fn with_pipeline(&self, client: &Client, job: impl FnOnce(&mut Pipeline) + Send + 'static) {
         let mut pipeline = client.pipeline().expect("a lane");
         self.world.run(vec![Box::new(move || job(&mut pipeline))]);
     }
 }
 
-/// A client that takes leave as its world wants it.
+/// A client that is dropped in the way its world requires.
 struct Visitor<'a> {
     client: Option<Client>,
     world: &'a dyn World,
@@ -251,7 +251,7 @@ impl Drop for Visitor<'_> {
     }
 }
 
-/// One call through a pipeline on which no other is out.
+/// Makes one call through a pipeline without other outstanding calls.
 fn call(
     pipeline: &mut Pipeline,
     handler: HandlerId,
@@ -271,7 +271,7 @@ fn call(
     ended.expect("no call is out, so it has ended")
 }
 
-/// Opens a gate that handlers wait at, also when an assertion fails: a server waits for its workers.
+/// Opens a gate at which handlers wait, also if an assertion fails: a server waits for its workers.
 struct Opener(Arc<AtomicBool>);
 
 impl Drop for Opener {
@@ -280,7 +280,7 @@ impl Drop for Opener {
     }
 }
 
-/// Bytes that differ for each seed and place.
+/// Bytes that differ by seed and position.
 fn pattern(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..length)
@@ -306,7 +306,7 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 /// Server and clients in this process, over a device of this machine and the port of the bootstrap.
 #[derive(Clone, Copy, Debug)]
 pub struct Loopback {
-    /// The device by name or kind; the variable `DUNLIN_CONFORMANCE_DEVICE` names another.
+    /// The device by name or kind; the environment variable `DUNLIN_CONFORMANCE_DEVICE` overrides it.
     pub device: &'static str,
 }
 
@@ -369,8 +369,8 @@ impl World for Loopback {
     }
 }
 
-/// A loopback address that no other test has: on a common one a port that a server gives back may be another test's a
-/// moment later, and clients that look for their server would find that one.
+/// A loopback address that no other test uses: on a common one a port that a server releases may be another test's a
+/// moment later, and clients looking for their server would find that one.
 fn an_address_of_its_own() -> String {
     static USED: AtomicU32 = AtomicU32::new(0);
     let used = USED.fetch_add(1, Ordering::Relaxed);
@@ -383,7 +383,7 @@ fn an_address_of_its_own() -> String {
     )
 }
 
-/// Another world, whose clients leave all answers to their dispatcher (FLOCK §4.3).
+/// A world whose clients leave all answers to their dispatcher (FLOCK §4.3).
 #[derive(Clone, Copy, Debug)]
 pub struct Dispatched<W>(pub W);
 
@@ -441,11 +441,11 @@ impl<W: World> World for Dispatched<W> {
 /// Runs one behaviour and prints when it was skipped.
 ///
 /// # Panics
-/// When the preset behaves otherwise.
+/// If the preset behaves otherwise.
 pub fn run(world: &dyn World, preset: Preset, name: &str, behaviour: fn(&Stage<'_>) -> Outcome) {
     let stage = Stage { world, preset };
     if let Err(Skipped(why)) = behaviour(&stage) {
-        // Not `eprintln!`: the test runner would keep that from the reader.
+        // Not `eprintln!`: the test runner would capture that.
         let _ = writeln!(
             std::io::stderr(),
             "skipped: {why} ({preset} on {}, {name})",
@@ -454,7 +454,7 @@ pub fn run(world: &dyn World, preset: Preset, name: &str, behaviour: fn(&Stage<'
     }
 }
 
-/// Makes every behaviour a test of every preset, in the world that the expression makes.
+/// Makes every behaviour a test for every preset, in the world that the expression makes.
 #[macro_export]
 macro_rules! rpc_conformance {
     ($world:expr) => {

@@ -1,8 +1,8 @@
-//! Peers that keep to the handshake and to nothing else, on any device: what the tests of single breaches and the
-//! conformance suite share.
+//! Hostile peers: they follow the handshake and nothing else, on any device. Shared by the tests of single violations
+//! and the conformance suite.
 //!
-//! A hostile peer has what a handshake gives to every client: a queue pair joined to the server's, and the keys of what
-//! it may write. It does what it likes with them ([`peer`]), by a seed.
+//! A hostile peer has what a handshake gives to every client: a queue pair connected to the server's, and the keys of
+//! what it may write. It uses them arbitrarily ([`peer`]), driven by a seed.
 
 pub(crate) mod datagram;
 pub(crate) mod pair;
@@ -21,8 +21,7 @@ use crate::devices::Kinds;
 use crate::server::LocalAcceptor;
 use crate::{devices, LocalServer, RunningServer};
 
-/// Handlers of the servers that are attacked: one that sends back what it gets, one whose answers are long, and one on
-/// workers.
+/// Handlers of the attacked servers: one that echoes, one with long answers, and one on workers.
 pub(crate) const ECHO: u16 = 1;
 pub(crate) const LONG: u16 = 2;
 pub(crate) const ON_WORKERS: u16 = 3;
@@ -30,16 +29,16 @@ pub(crate) const ON_WORKERS: u16 = 3;
 /// Longer than anything takes that does not hang.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What stands in every payload of the good clients beside a hostile peer. No hostile peer sends it, so none may ever
+/// Contained in every payload of the honest clients beside a hostile peer. No hostile peer sends it, so none may ever
 /// see it.
 pub(crate) const MARKER: [u8; 16] = *b"not for others'!";
 
-/// Whether bytes that a hostile peer has come by are a good client's.
+/// Whether bytes that a hostile peer has obtained are those of an honest client.
 pub(crate) fn has_marker(bytes: &[u8]) -> bool {
     bytes.windows(MARKER.len()).any(|window| window == MARKER)
 }
 
-/// Waits until `holds`, in the time of the calling thread.
+/// Waits until `holds`, in the calling thread's time.
 pub(crate) fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     let started = thread::now();
     while !holds() {
@@ -50,7 +49,7 @@ pub(crate) fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Where choices come from.
+/// The source of random choices.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -78,19 +77,19 @@ impl Random {
     }
 }
 
-/// Where peers come in.
+/// How peers reach a server.
 #[derive(Clone, Debug)]
 pub struct Door(Way);
 
 #[derive(Clone, Debug)]
 enum Way {
-    /// The server's port, and the device to offer; all without one.
+    /// The server's port, and the device to offer; `None` offers all.
     Port(Address, Option<String>),
     Local(LocalAcceptor),
 }
 
 impl Door {
-    /// The port of a server, to be dialled with this device.
+    /// The port of a server, to be connected to with this device.
     pub(crate) fn port(server: &RunningServer, device: Option<&str>) -> Self {
         Self(Way::Port(server.address(), device.map(str::to_owned)))
     }
@@ -100,7 +99,7 @@ impl Door {
         Self(Way::Local(server.acceptor()))
     }
 
-    /// Makes the handshake with words that a server accepts.
+    /// Makes the handshake with parameters that a server accepts.
     pub(crate) fn open(
         &self,
         preset: &str,
@@ -126,7 +125,7 @@ impl Door {
                 let dialed = dial(address, &config).expect("a server");
                 dialed.open(request("")).expect("words as a client's")
             }
-            // Other simulated threads do not come in while the acceptor is locked.
+            // Holds other simulated threads back while the acceptor is locked.
             Way::Local(acceptor) => {
                 thread::hold(|| acceptor.open(&request(acceptor.device(false)), Peer::local()))
                     .expect("words as a client's")

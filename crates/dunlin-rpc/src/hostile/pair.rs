@@ -1,4 +1,4 @@
-//! A connected queue pair, what it may reach, and what can be done with both that no honest client does.
+//! A connected queue pair, the memory that it may access, and operations with both that no honest client does.
 
 use dunlin_verbs::{
     thread, Access, Completion, CompletionQueue, ConnectAttributes, Device, EndpointAddress,
@@ -9,12 +9,12 @@ use dunlin_verbs::{
 use super::{has_marker, wait_for, Random};
 use crate::channel::Parameters;
 
-/// Bytes of the memory in which answers to a hostile peer arrive, and of that which it sends from.
+/// Sizes in bytes of the memory in which answers to a hostile peer arrive, and of the memory from which it sends.
 pub(crate) const MEMORY_BYTES: usize = 4096 + (64 << 10);
-/// The id of requests; RECEIVEs have another.
+/// The id of work requests; RECEIVEs have another.
 const POSTED: u64 = 7;
 
-/// Memory of the server that was granted to a peer, and how far it reaches.
+/// Memory of the server that was granted to a peer, and its length.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grant {
     pub(crate) at: RemoteAddress,
@@ -22,7 +22,7 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    /// One of this name in a server's answer.
+    /// The grant with this name in a server's answer.
     pub(crate) fn told(parameters: &Parameters, name: &str, bytes: usize) -> Self {
         let key = parameters[&format!("{name}-key")] as u32;
         let at = RemoteAddress {
@@ -33,7 +33,7 @@ impl Grant {
     }
 }
 
-/// A queue pair without manners.
+/// A hostile queue pair.
 pub(crate) struct Pair<D: Device> {
     pub(crate) queue_pair: D::QueuePair,
     pub(crate) completions: D::CompletionQueue,
@@ -62,7 +62,7 @@ impl<D: Device> Pair<D> {
         let mut pair = Self {
             queue_pair: queue_pair.expect("a queue pair"),
             completions,
-            // Readable, too: the server fetches long requests from where it is told.
+            // Also readable: the server fetches long requests from where it is told.
             inlet: region(Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ),
             staging: region(Access::LOCAL_WRITE),
         };
@@ -79,7 +79,7 @@ impl<D: Device> Pair<D> {
     }
 
     pub(crate) fn join(&mut self, peer: &EndpointAddress) {
-        // It finds out soon that a connection is over, and makes another.
+        // So that it notices soon that a connection is over, and makes another.
         let attributes = ConnectAttributes {
             timeout_ns: 2_000_000,
             retry_count: 3,
@@ -97,7 +97,7 @@ impl<D: Device> Pair<D> {
         self.queue_pair.state() == QueuePairState::ReadyToSend
     }
 
-    /// WRITEs; `false` when that failed, and the connection is over.
+    /// WRITEs. Returns `false` if that failed, and the connection is over.
     pub(crate) fn write_at(
         &mut self,
         remote: RemoteAddress,
@@ -108,7 +108,7 @@ impl<D: Device> Pair<D> {
         self.operate(Operation::Write { remote, immediate }, bytes.len())
     }
 
-    /// Does an operation on so many bytes of the staging memory; `false` when it failed.
+    /// Executes an operation on this many bytes of the staging memory. Returns `false` if it failed.
     pub(crate) fn operate(&mut self, operation: Operation, length: usize) -> bool {
         let segment = [Segment {
             region: &self.staging,
@@ -132,7 +132,7 @@ impl<D: Device> Pair<D> {
         ended == Some(true)
     }
 
-    /// READs, and sees nothing of others'; `false` when that failed.
+    /// READs, and checks that it sees no data of others. Returns `false` if the READ failed.
     fn read_at(&mut self, remote: RemoteAddress, length: usize) -> bool {
         let done = self.operate(Operation::Read { remote }, length);
         if done {
@@ -143,8 +143,8 @@ impl<D: Device> Pair<D> {
         done
     }
 
-    /// Does something to memory that is granted, or to any other; `false` when the connection is over. `gone`: what
-    /// connections that are over were granted. `immediate`: something that could be right.
+    /// Accesses memory that is granted, or any other. Returns `false` if the connection is over. `gone` are the grants
+    /// of past connections, `immediate` is immediate data that could be valid.
     pub(crate) fn stray(
         &mut self,
         random: &mut Random,
@@ -209,7 +209,7 @@ impl<D: Device> Pair<D> {
                 self.operate(Operation::Send { immediate }, length)
             }
             _ => {
-                // Nothing but the immediate data, which takes a RECEIVE.
+                // Only immediate data, which consumes a RECEIVE.
                 let operation = match word & 1 {
                     0 => Operation::Send { immediate },
                     _ => Operation::Write {
@@ -222,14 +222,14 @@ impl<D: Device> Pair<D> {
         }
     }
 
-    /// What has been written to the peer is of its own calls.
+    /// Checks that what was written to the peer belongs to its own calls.
     pub(crate) fn saw_nothing(&self) {
         let mut bytes = vec![0; MEMORY_BYTES];
         self.inlet.memory().read(0, &mut bytes);
         assert!(!has_marker(&bytes), "a good client's call in this inlet");
     }
 
-    /// Lets the connection rest, so that the server sees what was written.
+    /// Pauses, so that the server sees what was written.
     pub(crate) fn rest(random: &mut Random) {
         let microseconds = random.of(&[0, 0, 5, 50, 300]);
         if microseconds > 0 {
@@ -238,7 +238,7 @@ impl<D: Device> Pair<D> {
     }
 }
 
-/// A place with a key that was not told: a neighbour of one that was, one of a connection that is over, anything.
+/// An address with a key that was not granted: a neighbour of one that was, one of a past connection, or a random one.
 fn foreign(random: &mut Random, grant: Grant, gone: &[Grant]) -> RemoteAddress {
     let own = grant.at.key.0;
     let key = match random.below(4) {

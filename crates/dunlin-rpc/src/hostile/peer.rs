@@ -1,5 +1,5 @@
-//! A hostile peer of a preset, whatever the device: connection after connection it does what no honest client does, by
-//! a seed.
+//! A hostile peer of a preset, on any device: on one connection after the other it does what no honest client does,
+//! driven by a seed.
 
 use dunlin_verbs::{Device, QueuePair, Region};
 
@@ -16,17 +16,17 @@ use crate::channel::message::{Descriptor, Kind};
 use crate::preset::ChannelKind;
 use crate::Preset;
 
-/// Connections of a hostile peer, one after the other.
+/// Number of connections of a hostile peer, one after the other.
 const CONNECTIONS: usize = 20;
-/// What it does on each, at most.
+/// Maximum number of acts on each.
 const ACTS: usize = 40;
-/// One act in so many is none that an honest client does, by connection: the first of them mostly is the last, and what
-/// is hostile in the midst of good calls finds other doors open.
+/// One act in this many is hostile, by connection: the first hostile act is mostly the last, and hostile acts between
+/// honest calls reach other code.
 const DARING: [usize; 3] = [1, 3, 12];
-/// Connections of the past whose keys it still tries.
+/// Number of past connections whose keys it still tries.
 const KEPT: usize = 8;
 
-/// What a hostile peer of this preset does, from its first connection to its last.
+/// Returns the job of a hostile peer of this preset, from its first connection to its last.
 pub fn peer<D: Device>(
     device: D,
     door: Door,
@@ -51,7 +51,7 @@ pub fn peer<D: Device>(
     })
 }
 
-/// A connection over rings; says how much was done on it.
+/// A connection over rings; returns the number of acts on it.
 fn ring<D: Device>(
     device: &D,
     door: &Door,
@@ -77,7 +77,7 @@ fn ring<D: Device>(
     let grant = ring.grant.expect("it is connected");
     let mut acts = 0;
     let daring = random.of(&DARING);
-    // Half of them say that they have come, as honest clients do.
+    // Half of them announce themselves, as honest clients do.
     let mut goes_on = random.below(2) == 0 || ring.post(0, &[], Some(0));
     while goes_on && acts < ACTS && ring.is_alive() {
         acts += 1;
@@ -97,7 +97,7 @@ fn ring<D: Device>(
     acts
 }
 
-/// A call as it should be.
+/// A valid call.
 fn honest<D: Device>(ring: &mut Ring<D>, random: &mut Random, call: u64) -> bool {
     if random.below(4) > 0 {
         let handler = random.of(&[ECHO, ECHO, LONG]);

@@ -1,4 +1,4 @@
-//! A client of message pools without manners.
+//! A hostile client of message pools.
 
 use dunlin_verbs::{Device, QueuePair, Region, RemoteAddress};
 
@@ -10,19 +10,19 @@ use crate::channel::pool::block::{Draft, Seals};
 use crate::channel::pool::{block_bytes, zone_bytes, ENTRY_BYTES};
 use crate::Preset;
 
-/// The bit that tells of a message, as an honest client knows it.
+/// The bit that notifies of a message, as honest clients set it.
 pub(crate) const NOTIFICATIONS: u32 = 1 << 29;
-/// What the server was not told otherwise.
+/// The server's default, since it was not told otherwise.
 pub(crate) const EAGER: usize = 4096;
 
-/// A client of a pool without manners.
+/// A hostile client of a pool.
 pub(crate) struct Guest<D: Device> {
     pub(crate) pair: Pair<D>,
     pub(crate) zone: Grant,
-    /// Its entry. In memory that it shares with others it keeps to that: who overwrites their entries makes them
-    /// connect anew (docs/scalerpc.md, what is not met).
+    /// Its entry. In memory shared with others it only writes there: a client that overwrites the entries of others
+    /// makes them reconnect (docs/scalerpc.md, what is not met).
     pub(crate) inlet: Grant,
-    /// What it is to say that it is, if it is heard by completions.
+    /// The number by which it must identify itself, if it notifies by completions.
     pub(crate) number: Option<u32>,
     seals: Seals,
 }
@@ -59,7 +59,7 @@ impl<D: Device> Guest<D> {
         }
     }
 
-    /// What it would tell of a message in this block.
+    /// The immediate data that notifies of a message in this block.
     pub(crate) fn ring(&self, block: u32) -> Option<u32> {
         self.number
             .map(|number| NOTIFICATIONS | number << 8 | block)
@@ -74,7 +74,7 @@ impl<D: Device> Guest<D> {
         self.pair.write_at(at, bytes, immediate)
     }
 
-    /// Writes a message that is sealed as it should be, and tells of it in this way.
+    /// Writes a message with a valid seal, and notifies of it in this way.
     pub(crate) fn message(
         &mut self,
         block: usize,
@@ -95,7 +95,7 @@ impl<D: Device> Guest<D> {
         self.message(block, header, payload, ring)
     }
 
-    /// Something that no honest client does; `false` when the connection is over.
+    /// Does something that no honest client does. Returns `false` if the connection is over.
     pub(crate) fn misbehave(&mut self, random: &mut Random) -> bool {
         let block = random.below(32);
         let any = random.next() as u32;

@@ -1,4 +1,4 @@
-//! A client of rings without manners.
+//! A hostile client of rings.
 
 use std::ops::{Deref, DerefMut};
 
@@ -10,21 +10,21 @@ use crate::channel::batch::{self, Canaries, Form, LINE_BYTES, WORD_BYTES};
 use crate::channel::message::{Descriptor, Header, Kind};
 use crate::channel::Parameters;
 
-/// Offsets in an inlet, as an honest ring knows them.
+/// Offsets in an inlet, as in an honest ring.
 pub(crate) const CONSUMED_AT: usize = 0;
 pub(crate) const SLEEP_AT: usize = 64;
 pub(crate) const RING_AT: usize = 4096;
 
-/// A client of rings without manners.
+/// A hostile client of rings.
 pub(crate) struct Ring<D: Device> {
     pair: Pair<D>,
     /// What the server has granted.
     pub(crate) grant: Option<Grant>,
     pub(crate) lines: usize,
-    /// Where an honest peer would write next, and which batch.
+    /// The position at which an honest peer would write next, and the number of that batch.
     pub(crate) position: usize,
     pub(crate) canaries: Canaries,
-    /// How its batches cross.
+    /// The form in which its batches are written.
     pub(crate) form: Form,
 }
 
@@ -43,7 +43,7 @@ impl<D: Device> DerefMut for Ring<D> {
 }
 
 impl<D: Device> Ring<D> {
-    /// One that says that it writes its batches in this form.
+    /// Makes a client that claims to write its batches in this form.
     pub(crate) fn new(device: &D, receives: usize, form: Form) -> Self {
         Self {
             pair: Pair::new(device, receives),
@@ -82,7 +82,7 @@ impl<D: Device> Ring<D> {
         RING_AT + self.lines * LINE_BYTES
     }
 
-    /// Writes at an offset of the peer's inlet; `false` when the connection is over.
+    /// Writes at an offset of the peer's inlet. Returns `false` if the connection is over.
     pub(crate) fn write(&mut self, offset: usize, bytes: &[u8]) -> bool {
         self.post(offset, bytes, None)
     }
@@ -93,7 +93,7 @@ impl<D: Device> Ring<D> {
         self.pair.write_at(place, bytes, immediate)
     }
 
-    /// A batch as an honest peer would write it next, whatever is in it.
+    /// Writes a batch where an honest peer would write it next, with any content.
     pub(crate) fn batch(
         &mut self,
         lines: usize,
@@ -116,7 +116,7 @@ impl<D: Device> Ring<D> {
         true
     }
 
-    /// A batch of one message.
+    /// Writes a batch of one message.
     pub(crate) fn message(&mut self, low: u64, call: u64, payload: &[u8], consumed: u64) -> bool {
         let mut content = (u128::from(low) | u128::from(call) << 64)
             .to_le_bytes()
@@ -136,7 +136,7 @@ impl<D: Device> Ring<D> {
         self.message(bytes as u64, call, payload, 0)
     }
 
-    /// A message that is almost right.
+    /// Writes a message that is almost valid.
     pub(crate) fn crooked(&mut self, random: &mut Random, calls: &[u64]) -> bool {
         let kind = random.of(&[0u64, 1, 1, 2, 2, 3, 4, 4, 5, 5, 6, 7, 8, 9, 255]);
         let handler = random.of(&[0u64, ECHO.into(), LONG.into(), ON_WORKERS.into(), 999]);
@@ -184,7 +184,7 @@ impl<D: Device> Ring<D> {
         )
     }
 
-    /// Something that no honest peer does; `false` when the connection is over.
+    /// Does something that no honest peer does. Returns `false` if the connection is over.
     pub(crate) fn misbehave(&mut self, random: &mut Random, calls: &[u64]) -> bool {
         match random.below(12) {
             0 => {
@@ -203,7 +203,7 @@ impl<D: Device> Ring<D> {
                 self.write(offset, &noise)
             }
             4 => {
-                // A batch of any size that says anything of itself.
+                // A batch of any size with an arbitrary header.
                 let lines = random.of(&[0, 1, 2, 64, 65, 66, 1023, 1024, 1025, (1 << 20) - 1]);
                 let messages = random.of(&[0, 1, 2, 100, 4095]);
                 let length = random.below(3000);
@@ -211,13 +211,13 @@ impl<D: Device> Ring<D> {
                 self.batch(lines, messages, &content, 0)
             }
             5 => {
-                // The head of a batch whose commit never comes.
+                // The header of a batch whose commit never comes.
                 let head = batch::head(self.canaries.current(), 64, 1);
                 let at = self.position * LINE_BYTES + self.form.content_at() - WORD_BYTES;
                 self.write(RING_AT + at, &head.to_le_bytes())
             }
             6 => {
-                // Beyond the inlet: the device must say no.
+                // Beyond the inlet: the device must refuse it.
                 let beyond = self.inlet_bytes() + random.below(100);
                 let done = self.write(beyond, &[0xee; 8]);
                 assert!(!done, "a WRITE at {beyond:#x} of an inlet");

@@ -1,4 +1,4 @@
-//! A client of SENDs without manners.
+//! A hostile client of SENDs.
 
 use dunlin_verbs::{Device, EndpointAddress, Operation, Region};
 
@@ -6,7 +6,7 @@ use super::pair::{Grant, Pair};
 use super::{Door, Random, ECHO, LONG};
 use crate::channel::message::{Descriptor, Header, Kind};
 
-/// Bytes of the memory that a server grants such a client.
+/// Size in bytes of the memory that a server grants such a client.
 const INLET_BYTES: usize = 4096;
 
 /// See the module.
@@ -16,7 +16,7 @@ pub(crate) struct Sent<D: Device> {
 }
 
 impl<D: Device> Sent<D> {
-    /// A connection, of whose answers so many are taken.
+    /// Opens a connection with this many RECEIVEs for answers.
     pub(crate) fn open(device: &D, door: &Door, preset: &str, receives: usize) -> Self {
         let mut pair = Pair::new(device, receives);
         let own = pair.inlet.remote();
@@ -35,7 +35,7 @@ impl<D: Device> Sent<D> {
         Self { pair, inlet }
     }
 
-    /// SENDs these bytes; `false` when the connection is over.
+    /// SENDs these bytes. Returns `false` if the connection is over.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> bool {
         self.pair.staging.memory().write(0, bytes);
         let send = Operation::Send { immediate: None };
@@ -49,7 +49,7 @@ impl<D: Device> Sent<D> {
         self.send(&bytes)
     }
 
-    /// A call as it should be.
+    /// A valid call.
     pub(crate) fn honest(&mut self, random: &mut Random, call: u64) -> bool {
         if random.below(4) > 0 {
             let handler = random.of(&[ECHO, ECHO, LONG]);
@@ -68,14 +68,14 @@ impl<D: Device> Sent<D> {
         self.message(0, header, &payload)
     }
 
-    /// A message that is almost right, or nothing like one.
+    /// Sends a message that is almost valid, or noise.
     pub(crate) fn misbehave(&mut self, random: &mut Random) -> bool {
         let call = random.next();
         let word = random.of(&[0, 1, u64::from(u32::MAX), call, 1 << 32]);
         let length = random.of(&[0, 1, 24, 700]);
         let payload = random.bytes(length);
         match random.below(4) {
-            // It tells of messages that there never were, or has a wrong length or kind.
+            // It refers to messages that never existed, or has a wrong length or kind.
             0 => {
                 let kind = random.of(&[Kind::Request, Kind::Release, Kind::Response, Kind::Turn]);
                 let header = Header::new(kind, ECHO, call, length);

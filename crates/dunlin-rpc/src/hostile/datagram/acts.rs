@@ -1,4 +1,4 @@
-//! What a client of datagrams without manners does.
+//! The acts of a hostile client of datagrams.
 
 use dunlin_verbs::{Device, RemoteKey};
 
@@ -9,13 +9,13 @@ use crate::channel::message::{Header, Kind};
 use crate::hostile::{wait_for, Random, ECHO, LONG};
 
 impl<D: Device> Sender<D> {
-    /// Noise, some of it with a head that is right; `false` when the queue pair is of no more use.
+    /// Sends noise, some of it with a valid header. Returns `false` if the queue pair has failed.
     pub(crate) fn misbehave(&mut self, random: &mut Random) -> bool {
         let choice = random.below(5);
         let length = random.of(&[0, 1, 15, 16, 17, 31, 40, 300, self.theirs.packet_bytes]);
         let mut bytes = random.bytes(length);
         let cookie = match choice {
-            // A guess, or the right one at another's session.
+            // A guess, or the valid one for another session.
             0 | 1 => random.next(),
             _ => self.theirs.to.cookie,
         };
@@ -35,7 +35,7 @@ impl<D: Device> Sender<D> {
         self.send(&bytes)
     }
 
-    /// Something that looks like a message; `false` when the queue pair is of no more use.
+    /// Sends something that looks like a message. Returns `false` if the queue pair has failed.
     fn crooked(&mut self, random: &mut Random) -> bool {
         let kind = random.of(&[
             Kind::Request,
@@ -64,7 +64,7 @@ impl<D: Device> Sender<D> {
                 random.bytes(length)
             }
             _ => {
-                // A piece of something longer: its bytes in all, which piece, and nothing.
+                // A segment of something longer: its total length, the segment's number, and no bytes.
                 let total = random.of(&[4, 5000, 9000, 1 << 20, u32::MAX]);
                 let piece = random.of(&[0, 1, 2, 4052, u32::MAX]);
                 let mut payload = [total, piece, 0].map(u32::to_le_bytes).concat();
@@ -81,7 +81,7 @@ impl<D: Device> Sender<D> {
         }
     }
 
-    /// Something into the zone of requests, or beyond it: nobody says whether it could be done.
+    /// Writes something into the zone of requests, or beyond it; there is no report of whether that was possible.
     fn scribble(&mut self, random: &mut Random) -> bool {
         let Some(uplink) = &mut self.uplink else {
             return self.many(Kind::Cancel, 100);
@@ -104,7 +104,7 @@ impl<D: Device> Sender<D> {
             }
             _ => {
                 let far = random.of(&[0, 8, 4000, 30_000, 1 << 40, u64::MAX]);
-                // Every NIC takes so many inline.
+                // Every NIC accepts this many inline.
                 let length = 1 + random.below(60);
                 let noise = random.bytes(length);
                 uplink.scribble(place.plus(far), &noise);
@@ -113,14 +113,14 @@ impl<D: Device> Sender<D> {
         uplink.check().is_ok()
     }
 
-    /// Something that no honest client does; `false` when there is nothing more to be done with this session.
+    /// Does something that no honest client does. Returns `false` if nothing more can be done with this session.
     pub(crate) fn stray(&mut self, random: &mut Random) -> bool {
         match random.below(10) {
             0..=2 => self.misbehave(random),
             3..=5 => self.crooked(random),
             6 | 7 => self.scribble(random),
             8 => {
-                // To others of this device, if the key is right to theirs.
+                // To other queue pairs of this device, if the key is valid for them.
                 let other = self
                     .to
                     .queue_pair

@@ -1,4 +1,4 @@
-//! A client of datagrams without manners.
+//! A hostile client of datagrams.
 
 mod acts;
 
@@ -15,23 +15,23 @@ use crate::channel::datagram::Greeting;
 use crate::channel::message::{Header, Kind};
 use crate::Preset;
 
-/// RECEIVEs of a sender, and the bytes of each.
+/// Number of RECEIVEs of a sender, and the size of each in bytes.
 const RECEIVES: usize = 16;
 const RECEIVE_BYTES: usize = GRH_BYTES + PACKET_BYTES;
 /// Longest datagram.
 const PACKET_BYTES: usize = 4096;
 
-/// A datagram queue pair without manners.
+/// A hostile datagram queue pair.
 pub(crate) struct Sender<D: Device> {
     queue_pair: D::QueuePair,
     completions: D::CompletionQueue,
     handle: D::AddressHandle,
     to: EndpointAddress,
-    /// Where answers come, and what is sent behind them.
+    /// The memory in which answers arrive, followed by what is sent.
     memory: D::Region,
-    /// What the server was told to be known by.
+    /// The server's greeting.
     pub(crate) theirs: Greeting,
-    /// Where requests are written, with `herd`.
+    /// The zone into which requests are written, with `herd`.
     pub(crate) uplink: Option<Uplink<D>>,
 }
 
@@ -91,7 +91,7 @@ impl<D: Device> Sender<D> {
         sender
     }
 
-    /// Posts the RECEIVE of a place.
+    /// Posts the RECEIVE at an index.
     fn receive(&mut self, place: usize) {
         let segment = [Segment {
             region: &self.memory,
@@ -105,7 +105,7 @@ impl<D: Device> Sender<D> {
         self.queue_pair.post_receive(&[request]).expect("room");
     }
 
-    /// Sends a datagram to the server; `false` when the queue pair is of no more use.
+    /// Sends a datagram to the server. Returns `false` if the queue pair has failed.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> bool {
         self.send_to(self.to.queue_pair, self.to.queue_key, bytes)
     }
@@ -150,14 +150,14 @@ impl<D: Device> Sender<D> {
         sent == Some(true)
     }
 
-    /// What came to a place is an answer to its own calls.
+    /// Checks that what arrived at an index is an answer to its own calls.
     fn saw_nothing(&self, place: usize, length: usize) {
         let mut bytes = vec![0; length];
         self.memory.memory().read(place * RECEIVE_BYTES, &mut bytes);
         assert!(!has_marker(&bytes), "a good client's call in a datagram");
     }
 
-    /// A datagram with one message of this kind.
+    /// Sends a datagram with one message of this kind.
     pub(crate) fn message(&mut self, kind: Kind, call: u64, payload: &[u8]) -> bool {
         let mut packet = Packet::new(self.theirs.packet_bytes);
         packet.push(
@@ -174,7 +174,7 @@ impl<D: Device> Sender<D> {
         self.send(&bytes)
     }
 
-    /// A datagram with so many messages of this kind, or as many as fit.
+    /// Sends a datagram with this many messages of this kind, or as many as fit.
     pub(crate) fn many(&mut self, kind: Kind, messages: usize) -> bool {
         let mut packet = Packet::new(self.theirs.packet_bytes);
         for _ in 0..messages {
