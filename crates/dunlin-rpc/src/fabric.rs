@@ -56,10 +56,10 @@ pub(crate) trait Fabric: Send + Sync + fmt::Debug {
 pub(crate) enum Owner {
     /// The calling thread: its datagram sessions share a queue pair.
     Thread,
-    /// Whatever it is handed to: it has a queue pair of its own.
+    /// Any thread to which it is handed: it has a queue pair of its own.
     Alone,
-    /// Whatever it is handed to, with lanes to other servers: they share a queue pair, that of [`Lane::queue`], if it
-    /// is of the same device.
+    /// Any thread to which it is handed, with lanes to other servers: they share a queue pair, that of [`Lane::queue`],
+    /// if it is of the same device.
     Beside(Arc<dyn Any + Send + Sync>),
 }
 

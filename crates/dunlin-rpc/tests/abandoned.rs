@@ -1,4 +1,4 @@
-//! Calls that nobody waits for any more: what their handlers are told, however much else there is to do.
+//! Abandoned calls: their handlers notice, however busy the server is.
 
 #[path = "common/block_on.rs"]
 mod block_on;
@@ -14,7 +14,7 @@ const BUSY: u16 = 1;
 const FOREVER: u16 = 2;
 const LENGTH: u16 = 3;
 
-/// What an async handler holds as long as it is there.
+/// What an async handler holds as long as it lives.
 struct Guard(Arc<AtomicUsize>);
 
 impl Drop for Guard {
@@ -23,7 +23,7 @@ impl Drop for Guard {
     }
 }
 
-/// How many handlers have begun that never end by themselves, and how many of these were ended.
+/// Number of started handlers that never end by themselves, and number of those that were ended.
 #[derive(Clone, Default)]
 struct Forever {
     begun: Arc<AtomicUsize>,
@@ -58,7 +58,8 @@ fn connect(server: &RunningServer) -> Client {
 
 #[test]
 fn a_passed_deadline_is_seen_on_a_poller_that_always_has_requests() {
-    /// Handlers that run meanwhile, at most: far longer than the deadline, and far shorter than thousands of passes.
+    /// Maximum number of handlers that run meanwhile: far longer than the deadline, and far shorter than thousands of
+    /// passes.
     const MOST: usize = 40_000;
     let forever = Forever::default();
     let server = Server::bind("dunlin://127.0.0.1:0")
@@ -72,13 +73,13 @@ fn a_passed_deadline_is_seen_on_a_poller_that_always_has_requests() {
             Ok(())
         });
     let server = forever.handled(server).serve().unwrap();
-    // Who waits in a pipeline and does not look tells the server nothing.
+    // A pipeline that is not polled tells the server nothing.
     let waiting = connect(&server).within(Duration::from_millis(100));
     let mut waits = waiting.pipeline().unwrap();
     assert!(waits.submit(FOREVER, b"", 0).unwrap());
     assert_eq!(waits.poll(|_, _| ()).unwrap(), 0, "it leaves with this");
     let busy = connect(&server);
-    // As many as keep the poller busy while this thread waits for a core.
+    // Enough to keep the poller busy while this thread waits for a core.
     let mut pipeline = busy.pipeline_of(2048).unwrap();
     let mut answered = 0;
     while forever.ended() == 0 {
@@ -91,7 +92,7 @@ fn a_passed_deadline_is_seen_on_a_poller_that_always_has_requests() {
     drop(waits);
 }
 
-/// Futures are dropped while their requests are on their way: the word of that comes before the bytes.
+/// Futures are dropped while their requests are on their way: the cancellation arrives before the bytes.
 fn abandon_long_requests(device: &str, preset: Preset, bytes: usize) {
     let forever = Forever::default();
     let server = Server::bind("dunlin://127.0.0.1:0").unwrap();
@@ -112,12 +113,12 @@ fn abandon_long_requests(device: &str, preset: Preset, bytes: usize) {
     for round in 0..20 {
         let call = client.call_async(FOREVER, &request);
         let began = Instant::now();
-        // At every stage of its way, as far as these are known here.
+        // At every stage of the request, as far as these are known here.
         while began.elapsed() < round * Duration::from_micros(100) {
             std::hint::spin_loop();
         }
         drop(call);
-        // It comes behind the other: that one is there when this is answered.
+        // It comes after the other, which has arrived when this is answered.
         length();
     }
     let started = Instant::now();

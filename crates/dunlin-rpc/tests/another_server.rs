@@ -1,5 +1,5 @@
-//! Another server takes the place of a client's: what the first still answers arrives, and what the second does not
-//! have is an error of what asks for it.
+//! Another server replaces a client's server: answers of the first still arrive, and what the second does not have is
+//! an error for the call that needs it.
 
 #[path = "common/block_on.rs"]
 mod block_on;
@@ -35,7 +35,7 @@ struct Gates {
     left: AtomicUsize,
 }
 
-/// A server with a region of so many bytes, if any.
+/// A server with a region of this many bytes, if any.
 fn serve(name: &'static str, region: Option<usize>, gates: &Arc<Gates>) -> RunningServer {
     let gates = Arc::clone(gates);
     let mut server = Server::bind("dunlin://127.0.0.1:0").unwrap().workers(4);
@@ -63,7 +63,7 @@ fn answers_as(client: &Client, name: &str) -> bool {
 }
 
 /// One call is awaited and another was given up when the server says goodbye. A thread that comes then has a lane to
-/// the other server; both answers come all the same, the one that nobody wants first.
+/// the other server; both answers still arrive, that of the abandoned call first.
 #[test]
 fn a_server_that_leaves_still_answers_those_who_wait() {
     for dispatched in [false, true] {
@@ -155,7 +155,7 @@ fn a_region_that_is_gone_fails_its_own_operations_of_a_batch() {
     }
 }
 
-/// The lane that has proved the way is of no use to a pipeline when its server has gone since.
+/// The lane that proved the server reachable is useless to a pipeline if the server has gone since.
 #[test]
 fn a_pipeline_begins_on_no_lane_that_is_lost() {
     for is_local in [false, true] {
@@ -187,8 +187,8 @@ fn a_pipeline_begins_on_no_lane_that_is_lost() {
     }
 }
 
-/// The lanes of a connection handle are of one device: when the server comes back and is reached over another, threads
-/// go over to a new handle.
+/// The lanes of a connection handle are on one device: when the server comes back and is reached over another, threads
+/// move to a new handle.
 #[test]
 fn a_server_that_comes_back_over_another_device_is_found() {
     for preset in [Preset::Flock, Preset::Spinlock2] {

@@ -1,5 +1,5 @@
-//! A client that changes its preset while it is used: no call fails, each is carried out once, and afterwards it is the
-//! other preset that carries them.
+//! A client that changes its preset while it is used: no call fails, each is executed once, and afterwards the new
+//! preset carries them.
 
 #[path = "common/block_on.rs"]
 mod block_on;
@@ -21,7 +21,7 @@ const ECHO: u16 = 1;
 const GATED: u16 = 2;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often each call was carried out, by its number.
+/// How often each call was executed, by its number.
 type Executed = Arc<Mutex<HashMap<u64, u32>>>;
 
 fn serve(executed: &Executed, gate: &Arc<AtomicBool>) -> RunningServer {
@@ -44,7 +44,7 @@ fn serve(executed: &Executed, gate: &Arc<AtomicBool>) -> RunningServer {
         .unwrap()
 }
 
-/// Short and long, so that both ways of a payload are under way.
+/// Short and long, so that payloads are in flight on both paths.
 fn payload(number: u64) -> Vec<u8> {
     let length = [8, 64, 3000, 40_000][(number % 4) as usize];
     let mut bytes = vec![number as u8; length];
@@ -52,7 +52,7 @@ fn payload(number: u64) -> Vec<u8> {
     bytes
 }
 
-/// What calls without end, and how many calls it has ended.
+/// A caller that never stops, and the number of its calls that have ended.
 struct Caller {
     ended: Arc<AtomicU64>,
     thread: std::thread::JoinHandle<()>,
@@ -73,7 +73,7 @@ impl Load {
         self.callers.push(Caller { ended, thread });
     }
 
-    /// Waits until everybody has ended some more calls.
+    /// Waits until every caller has ended some more calls.
     fn goes_on(&self) {
         let before: Vec<u64> = self.ended().collect();
         let began = Instant::now();
@@ -93,7 +93,7 @@ impl Load {
     }
 }
 
-/// Threads that block, a thread with futures and one with a pipeline, all of one client.
+/// Blocking threads, a thread with futures and one with a pipeline, all with one client.
 fn load(client: &Client) -> Load {
     let mut load = Load {
         over: Arc::default(),
@@ -163,7 +163,7 @@ fn changes(device: &str, presets: &[Preset]) {
     for round in 0..2 {
         for preset in presets.iter().cycle().skip(1).take(presets.len()) {
             load.goes_on();
-            // Under way all the time, as a call and as a future.
+            // Outstanding all the time, as a call and as a future.
             gate.store(false, Ordering::Release);
             let slow = client.call_async(GATED, b"slow");
             let waits = client.clone();
@@ -204,7 +204,7 @@ fn from_xrdma_to_flor_and_back_on_roce() {
     changes("roce", &[Preset::Xrdma, Preset::Flor]);
 }
 
-/// Rings, shared lanes, message pools and datagrams as well.
+/// With rings, shared lanes, message pools and datagrams.
 #[test]
 fn from_any_preset_to_another() {
     let presets = [
@@ -218,7 +218,7 @@ fn from_any_preset_to_another() {
     changes("shm", &presets);
 }
 
-/// A request that was filled before the change is sent by what there is after it, which cannot have its memory.
+/// A request that was filled before the change is sent by the lane after it, which cannot use its memory.
 #[test]
 fn a_buffer_outlives_its_lane() {
     let (executed, gate) = (Executed::default(), Arc::default());
@@ -249,7 +249,7 @@ fn a_buffer_outlives_its_lane() {
     }
 }
 
-/// A change that cannot be made changes nothing.
+/// A change that fails changes nothing.
 #[test]
 fn without_a_server_nothing_changes() {
     let (executed, gate) = (Executed::default(), Arc::default());
@@ -264,7 +264,7 @@ fn without_a_server_nothing_changes() {
     assert!(client.change_preset(Preset::Flor).is_err());
 }
 
-/// Connections that nobody uses any more end, at the server as well.
+/// Connections that are no longer used end, also at the server.
 #[test]
 fn the_former_connections_end() {
     let (executed, gate) = (Executed::default(), Arc::default());
@@ -282,7 +282,7 @@ fn the_former_connections_end() {
     }
 }
 
-/// Nobody waits for a call that was given up: the connection ends though the server has not answered.
+/// A call that was given up is not waited for: the connection ends although the server has not answered.
 #[test]
 fn calls_that_were_given_up_keep_no_former_connection() {
     let (executed, gate) = (Executed::default(), Arc::default());
@@ -303,8 +303,8 @@ fn calls_that_were_given_up_keep_no_former_connection() {
     gate.store(true, Ordering::Release);
 }
 
-/// The same of a client of one thread, whose calls would wait for ever for those that nobody answers: one that was
-/// given up, or one that somebody still waits for.
+/// The same for a client of one thread, whose calls would wait forever for unanswered ones: one that was given up, or
+/// one that is still waited for.
 #[test]
 fn local_clients_go_along_though_calls_are_out() {
     for is_awaited in [false, true] {
@@ -329,7 +329,7 @@ fn local_clients_go_along_though_calls_are_out() {
         assert_eq!(server.statistics().requests, requests + 97);
         let began = Instant::now();
         // That of the client's thread and the one that it will have, that of the local client, and the one that this
-        // had before while somebody waits there.
+        // had before while a call waits there.
         while server.connections() > 3 + usize::from(is_awaited) {
             assert!(
                 began.elapsed() < PATIENCE,
@@ -346,7 +346,7 @@ fn local_clients_go_along_though_calls_are_out() {
     }
 }
 
-/// A region that is being attached, or has been for nobody, when the preset changes is attached anew.
+/// A region that is being attached, or was attached with no caller left, when the preset changes, is attached again.
 #[test]
 fn local_clients_attach_on_the_lane_that_they_go_over_to() {
     let gate = Arc::default();
@@ -372,7 +372,7 @@ fn local_clients_attach_on_the_lane_that_they_go_over_to() {
     }
 }
 
-/// A region that was granted on a lane which has ended before anybody looked is granted.
+/// A region that was granted on a lane that ended before the grant was taken is granted.
 #[test]
 fn a_grant_outlives_its_lane() {
     let server = serve(&Executed::default(), &Arc::default());
@@ -382,7 +382,7 @@ fn a_grant_outlives_its_lane() {
     // What was sent before this has been answered, too.
     block_on(client.call_async(ECHO, &payload(1))).unwrap();
     client.change_preset(Preset::Xrdma).unwrap();
-    // That of the client's thread, and one each for it and for futures of what there is after the change.
+    // That of the client's thread, and after the change one each for it and for futures.
     until("the lane of the futures ends", || server.connections() <= 3);
     let region = block_on(attaching).unwrap();
     assert_eq!(block_on(region.read_async(0, 8)).unwrap().len(), 8);
@@ -410,7 +410,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// A task that waited for a place with the former preset takes one of the next, and takes it from nobody else.
+/// A task that waited for a place with the former preset takes one of the next, and takes none away from others.
 #[test]
 fn who_waits_for_a_place_is_woken_whatever_others_waited_for_before_the_change() {
     let gate = Arc::new(AtomicBool::new(false));

@@ -1,4 +1,4 @@
-//! The conformance suite of every preset over shared memory, and with a dispatcher of one that queues and of one that
+//! The conformance suite for every preset over shared memory, and with a dispatcher for one that queues and one that
 //! spins.
 
 const WORLD: dunlin_rpc::conformance::Loopback =

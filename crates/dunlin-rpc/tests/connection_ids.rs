@@ -1,4 +1,4 @@
-//! A server tells its connections apart by their ids, whatever device and kind of channel they came by.
+//! A server distinguishes its connections by their ids, on all devices and kinds of channel.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -49,7 +49,7 @@ fn no_two_connections_of_a_server_have_one_id() {
     }
 }
 
-/// What clients report is kept by connection: those on one device take nothing away of those on the other.
+/// Reports of clients are kept by connection: those on one device do not replace those on the other.
 #[test]
 fn clients_on_two_devices_are_both_reported() {
     let server = serve();

@@ -1,6 +1,6 @@
-//! Crowds that connect at once, at default settings but for timeouts: a thousand threads of a process, a hundred
-//! processes, a thousand handshakes; and one that comes, leaves and comes again. All of them connect and are answered. The
-//! servers, and the hundred, are this program again.
+//! Many clients that connect at once, with default settings except timeouts: a thousand threads of a process, a hundred
+//! processes, a thousand handshakes; and one that comes, leaves and comes again. All of them connect and are answered.
+//! The servers and the hundred processes are this program again.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -12,12 +12,12 @@ use dunlin_bootstrap::{dial, Capability, DialConfig, HostId, Reach};
 use dunlin_rpc::{Client, Preset, Server};
 
 const ECHO: u16 = 1;
-/// A thousand of them take some seconds of two processors, and others may want these, too.
+/// A thousand of them take some seconds on two processors, which others may need, too.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What a process is for: to serve, or to call the server at an address.
+/// The role of a process: to serve, or to call the server at an address.
 const ROLE: &str = "DUNLIN_CROWD_ROLE";
 
-/// Lets the process have the file descriptors that its user may have; says how many.
+/// Raises the process's limit of file descriptors to the maximum; returns it.
 fn descriptors() -> usize {
     use rustix::process::{getrlimit, setrlimit, Resource};
     let mut limit = getrlimit(Resource::Nofile);
@@ -27,7 +27,7 @@ fn descriptors() -> usize {
     usize::try_from(limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX)
 }
 
-/// This program, to run nothing but [`another_process`] in this role.
+/// Starts this program, to run only [`another_process`] in this role.
 fn again(role: &str) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
@@ -53,11 +53,11 @@ fn another_process() {
         .serve()
         .unwrap();
     println!("\nserving at {}", server.address());
-    // Until the test has ended, however it did.
+    // Until the test has ended, in whatever way.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }
 
-/// A server in a process of its own; ended with the test.
+/// A server in a process of its own, which ends with the test.
 struct Serving(Child, String);
 
 impl Serving {
@@ -84,8 +84,7 @@ fn call(client: &Client, words: &[u8]) {
     assert_eq!(&*client.call(ECHO, words).unwrap(), words);
 }
 
-/// So many threads, each with what `connect` makes for it, all of them at once; nobody leaves before all have been
-/// answered.
+/// Runs this many threads at once, each with what `connect` makes for it; none leaves before all have been answered.
 fn threads(count: usize, run: impl Fn(usize, &Barrier) -> Result<(), String> + Sync) {
     let together = Barrier::new(count);
     let failed: Vec<String> = std::thread::scope(|scope| {
@@ -110,7 +109,7 @@ fn threads(count: usize, run: impl Fn(usize, &Barrier) -> Result<(), String> + S
 }
 
 fn thousand_threads(preset: Preset, share: bool) {
-    // A connection of its own has about three of them.
+    // A separate connection needs about three of them.
     let count = (descriptors() / 4).min(1000);
     let serving = Serving::new();
     let patient = || {
@@ -174,7 +173,7 @@ fn a_thousand_handshakes() {
     });
 }
 
-/// Sessions of datagrams share a receive queue: what those that have left had posted there leaves room for others.
+/// Datagram sessions share a receive queue: what sessions that have left had posted there leaves room for others.
 #[test]
 fn a_crowd_that_leaves_and_comes_again() {
     const CROWD: usize = 200;
@@ -208,7 +207,7 @@ fn a_crowd_that_leaves_and_comes_again() {
     assert_eq!(accepted, 1 + 3 * CROWD as u64, "somebody connected anew");
 }
 
-/// A limit holds for those who come at the same moment, too, and turns nobody away who has a place.
+/// A limit also holds for clients that come at the same moment, and refuses none that has a place.
 #[test]
 fn as_many_are_let_in_as_there_are_places() {
     const AT_ONCE: usize = 12;
@@ -228,7 +227,7 @@ fn as_many_are_let_in_as_there_are_places() {
             together.wait();
             let connected = client.connect(&address);
             let_in.fetch_add(usize::from(connected.is_ok()), Ordering::Relaxed);
-            // Nobody leaves before all have tried.
+            // None leaves before all have tried.
             together.wait();
             match connected {
                 Ok(client) => call(&client, b"let in"),

@@ -1,4 +1,4 @@
-//! Calls as futures on an executor's only thread: nothing that a task does waits, and nobody is woken under a lock.
+//! Calls as futures on an executor's only thread: nothing that a task does blocks, and no task is woken under a lock.
 
 #[path = "common/block_on.rs"]
 mod block_on;
@@ -19,12 +19,12 @@ use dunlin_rpc::{
 const ECHO: u16 = 1;
 const GATED: u16 = 2;
 
-/// Longer than anything takes that does not wait for what the test does later.
+/// Longer than anything takes that does not wait for a later action of the test.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Longer than the patience of the tests: no deadline ends what hangs.
 const NEVER: Duration = Duration::from_secs(300);
 
-/// Opens the gate also when an assertion fails.
+/// Opens the gate also if an assertion fails.
 struct Gate(Arc<AtomicBool>);
 
 impl Drop for Gate {
@@ -56,7 +56,7 @@ fn connect(builder: ClientBuilder, server: &RunningServer) -> Client {
     builder.connect(&server.address().to_string()).unwrap()
 }
 
-/// Does something on a thread of its own, which must end without help from outside.
+/// Runs something on a thread of its own, which must end without help from outside.
 fn ends<T: Send + 'static>(what: &str, job: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, end) = mpsc::channel();
     std::thread::spawn(move || done.send(job()));
@@ -112,7 +112,7 @@ fn calls_beyond_the_room_of_a_lane_are_pending() {
     }
 }
 
-/// A handler that works for nobody hears so, also where a datagram has one message.
+/// A handler whose caller has given up notices, also with one message per datagram.
 #[test]
 fn a_call_that_is_given_up_is_cancelled_at_the_server() {
     for (preset, messages) in [
@@ -153,8 +153,8 @@ fn a_call_that_is_given_up_is_cancelled_at_the_server() {
     }
 }
 
-/// A thread whose calls were given up, and hold all places until they are answered, waits for a place within its
-/// deadline; that it has more calls out than it may is nothing that it could do anything about.
+/// A thread whose abandoned calls hold all places until they are answered waits for a place within its deadline; it
+/// gets no error for having too many calls outstanding, which it could not avoid.
 #[test]
 fn a_call_behind_those_that_were_given_up_waits_for_its_place() {
     for preset in [
@@ -173,7 +173,7 @@ fn a_call_behind_those_that_were_given_up_waits_for_its_place() {
         let client = connect(builder.deadline(NEVER), &server);
         ends(&format!("calls behind others with {preset}"), move || {
             let hurried = client.within(Duration::from_millis(10));
-            // The server may end one early that has not begun, and another is answered in its place.
+            // The server may end one early that has not begun, and another is answered instead.
             let only_late = |ended: &Result<Reply, CallError>| {
                 use CallError::{DeadlineExceeded, Expired};
                 let late = matches!(ended, Err(DeadlineExceeded { .. } | Expired { .. }));
@@ -193,7 +193,7 @@ fn a_call_behind_those_that_were_given_up_waits_for_its_place() {
     }
 }
 
-/// The user's limit holds for what waits for room, too, and is a typed error.
+/// The user's limit also holds for calls that wait for room, and is a typed error.
 #[test]
 fn no_more_calls_than_allowed_are_out_or_wait() {
     for preset in [
@@ -217,7 +217,7 @@ fn no_more_calls_than_allowed_are_out_or_wait() {
         let refused = block_on(futures.pop().unwrap());
         let too_many = matches!(refused, Err(CallError::TooManyOutstanding { limit: 40 }));
         assert!(too_many, "{preset}: {refused:?}");
-        // One that is given up makes room for another.
+        // A call that is given up makes room for another.
         drop(futures.pop());
         drop(gate);
         ends("the others", move || {
@@ -232,7 +232,7 @@ fn no_more_calls_than_allowed_are_out_or_wait() {
     }
 }
 
-/// One-sided operations as well: the first waits for its region to be attached, and more than fit wait for room.
+/// The same for one-sided operations: the first waits for its region to be attached, and more than fit wait for room.
 #[test]
 fn operations_beyond_the_room_of_a_lane_are_pending() {
     for preset in [Preset::Plain, Preset::Flock] {
@@ -274,7 +274,7 @@ impl Wake for Meddler {
     }
 }
 
-/// Meddles when it is dropped, as the last waker of a task does that owns futures.
+/// Runs tasks when it is dropped, as the last waker of a task that owns futures does.
 struct AtEnd(Arc<Meddler>);
 
 impl Wake for AtEnd {
@@ -299,7 +299,7 @@ fn wakers_may_call_and_drop_calls() {
             woken: AtomicUsize::new(0),
         });
         let meddling = Arc::clone(&meddler);
-        // Workers go on, and with them the server, also when this fails.
+        // Workers go on, and with them the server, also if this fails.
         let _spare = Gate(Arc::clone(&gate.0));
         ends(&format!("wakers with {preset}"), move || {
             let waker = Waker::from(Arc::clone(&meddling));
@@ -316,7 +316,7 @@ fn wakers_may_call_and_drop_calls() {
                 poll(&waker);
             }
             drop(gate);
-            // Each is woken by whoever takes its answer: the driver, or a poll of another.
+            // Each is woken by what takes its answer: the driver, or a poll of another future.
             let started = std::time::Instant::now();
             while meddling.woken.load(Ordering::SeqCst) < 16 {
                 assert!(started.elapsed() < PATIENCE, "{:?}", meddling.woken);
@@ -328,7 +328,7 @@ fn wakers_may_call_and_drop_calls() {
 }
 
 /// With room for four calls, twenty threads make two hundred: each waits for its place, and none is refused. A place
-/// that is taken and not used, and one that nobody comes for any more, are the next one's.
+/// that is taken and not used, and one whose waiter has gone, go to the next one.
 #[test]
 fn who_waits_for_a_place_is_never_refused() {
     let (server, gate) = gated();
@@ -346,7 +346,7 @@ fn who_waits_for_a_place_is_never_refused() {
     let woken = Arc::new(Count(AtomicUsize::new(0)));
     let waker = Waker::from(Arc::clone(&woken));
     let mut context = Context::from_waker(&waker);
-    // The first of those that wait goes away, before it is woken and after.
+    // The first waiter goes away, before it is woken and after.
     let mut first = Box::pin(client.ready());
     let mut second = Box::pin(client.ready());
     let mut third = Box::pin(client.ready());
@@ -360,7 +360,7 @@ fn who_waits_for_a_place_is_never_refused() {
             assert_eq!(&block_on(call).unwrap()[..], b"out");
         }
     });
-    // The driver wakes after it has given its lock back, so perhaps after the answers were seen.
+    // The driver wakes after it has released its lock, so possibly after the answers were seen.
     let start = std::time::Instant::now();
     while woken.0.load(Ordering::Relaxed) == 0 {
         assert!(start.elapsed() < PATIENCE, "the first that waits is woken");
@@ -393,7 +393,7 @@ fn who_waits_for_a_place_is_never_refused() {
     assert!(matches!(block_on(client.ready()), Err(CallError::Closed)));
 }
 
-/// The first places are taken before there is a connection: as many as there may be, and no more.
+/// The first places are taken before there is a connection: as many as allowed, and no more.
 #[test]
 fn places_that_are_taken_before_the_first_call_are_places() {
     let (server, gate) = gated();
@@ -427,12 +427,12 @@ fn places_that_are_taken_before_the_first_call_are_places() {
         let last = block_on(third).unwrap().call(ECHO, b"last");
         assert_eq!(&block_on(last).unwrap()[..], b"last");
     });
-    // Nobody uses the next, and the one after comes by it.
+    // The next one is not used, and the one after it gets the place.
     drop(block_on(client.ready()).unwrap());
     assert_eq!(&block_on(client.call_async(ECHO, b"x")).unwrap()[..], b"x");
 }
 
-/// A place of before a change of presets is one afterwards, too, whoever has the places then.
+/// A place taken before a change of presets is still one afterwards, whichever lane has the places then.
 #[test]
 fn a_place_outlives_a_change_of_presets() {
     let (server, gate) = gated();
@@ -445,7 +445,7 @@ fn a_place_outlives_a_change_of_presets() {
     let held = block_on(client.ready()).unwrap();
     client.change_preset(Preset::Flock).unwrap();
     let out = client.call_async(GATED, b"out");
-    // The connection carries one at a time.
+    // The connection carries one call at a time.
     let waits = held.call(ECHO, b"held");
     drop(gate);
     ends("two calls", move || {
@@ -454,8 +454,8 @@ fn a_place_outlives_a_change_of_presets() {
     });
 }
 
-/// A task that has polled its call leads: it looks for all. When it is not polled any more the others are answered
-/// still, and when it is gone, too.
+/// A task that has polled its call leads: it polls for all. The others are still answered when it is no longer polled,
+/// and when it is gone.
 #[test]
 fn a_leader_that_is_not_polled_any_more_holds_up_nobody() {
     for preset in [
@@ -493,8 +493,8 @@ fn a_leader_that_is_not_polled_any_more_holds_up_nobody() {
     }
 }
 
-/// Tasks on several threads, whose calls end in any order, are given up or outlive others: whoever looks for answers
-/// when it leaves, somebody goes on.
+/// Tasks on several threads, whose calls end in any order, are given up or outlive others: when the one that polls for
+/// answers leaves, another takes over.
 #[test]
 fn leaders_come_and_go_and_all_are_answered() {
     for preset in [Preset::Auto, Preset::Flock, Preset::Herd, Preset::ScaleRpc] {
@@ -514,9 +514,9 @@ fn leaders_come_and_go_and_all_are_answered() {
                             let first = client.call_async(ECHO, &name.to_le_bytes());
                             let second = client.call_async(ECHO, &(!name).to_le_bytes());
                             match (thread + i) % 4 {
-                                // Given up unseen.
+                                // Given up without a poll.
                                 0 => drop(first),
-                                // Given up after a look.
+                                // Given up after a poll.
                                 1 => {
                                     let waker = Waker::from(Arc::new(Count(AtomicUsize::new(0))));
                                     let mut first = first;
@@ -551,7 +551,7 @@ fn connections_and_regions_can_be_awaited() {
         );
         let refused = block_on(client.attach_async("another")).unwrap_err();
         assert!(matches!(refused, CallError::UnknownRegion { name, .. } if name == "another"));
-        // Given up before they are there.
+        // Given up before the answers have arrived.
         drop((
             Client::connect_async(&address),
             client.attach_async("memory"),
@@ -575,7 +575,7 @@ fn connections_and_regions_can_be_awaited() {
     });
 }
 
-/// Closing a client ends what is out on a lane that another has taken the place of, too.
+/// Closing a client also ends what is outstanding on a lane that was replaced.
 #[test]
 fn closing_reaches_futures_on_the_lane_before_the_last_change() {
     let (server, gate) = gated();

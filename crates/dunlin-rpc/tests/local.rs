@@ -1,5 +1,5 @@
-//! Clients of one thread, while another thread sleeps for their driver: a wait that is to end earlier than that sleep,
-//! or that is for another lane, does not last as long.
+//! Clients of one thread, while another thread sleeps for their driver: a wait that must end earlier than that sleep,
+//! or that is for another lane, does not last as long as the sleep.
 
 #[path = "common/block_on.rs"]
 mod block_on;
@@ -18,14 +18,14 @@ use dunlin_rpc::{
 
 /// Keeps its requests.
 const STANDING: u16 = 1;
-/// Answers after a while: its caller sleeps.
+/// Answers after a while, so that its caller sleeps.
 const LATER: u16 = 2;
 
-/// How long the handler [`LATER`] takes, and the time of calls that have little.
+/// Duration of the handler [`LATER`], and the deadline of calls that have little time.
 const SOON: Duration = Duration::from_millis(5);
-/// Less than is left of a sleep by when it is known to be one ([`put_to_sleep`]): it is of 100 ms.
+/// Less than is left of a sleep, which lasts 100 ms, when it is known to be one ([`put_to_sleep`]).
 const PART_OF_A_SLEEP: Duration = Duration::from_millis(40);
-/// Longer than any pause of a driver whose server has not heard yet that it sleeps, and less than a sleep.
+/// Longer than any pause of a driver whose server has not been told yet that it sleeps, and shorter than a sleep.
 const LONGER_THAN_A_PAUSE: Duration = Duration::from_millis(25);
 const PATIENCE: Duration = Duration::from_secs(30);
 const NEVER: Duration = Duration::from_secs(300);
@@ -54,12 +54,12 @@ impl Wake for Woken {
     }
 }
 
-/// A client of one thread, its driver, and what it goes over.
+/// A client of one thread, its driver, and its server.
 struct One {
     client: Client,
     local: LocalClient,
     driver: LocalDriver,
-    /// Keeps it.
+    /// Keeps the server running.
     _server: RunningServer,
 }
 
@@ -82,7 +82,7 @@ impl One {
         }
     }
 
-    /// Polls the driver until the thread that sleeps for it has done so for a while.
+    /// Polls the driver until the thread that sleeps for it has slept for a while.
     fn put_to_sleep(&mut self) {
         let began = Instant::now();
         loop {
@@ -100,7 +100,7 @@ impl One {
         }
     }
 
-    /// Whether this ends while the sleep lasts that was under way before, as far as a clock can tell.
+    /// Whether this ends during the sleep that had begun before, as far as a clock can tell.
     fn ends_during_a_sleep<T>(&mut self, wait: impl Future<Output = T>) -> (bool, T) {
         let slept = Arc::new(AtomicBool::new(false));
         let sleeper = Arc::clone(&slept);
@@ -115,7 +115,7 @@ impl One {
     }
 }
 
-/// Until it has held some times in a row. One of them may fail where others take the processors, and one may hold by
+/// Repeats until it has held several times in a row. A single one may fail if others occupy the processors, or hold by
 /// chance.
 fn until_it_holds(what: &str, mut holds: impl FnMut() -> bool) {
     let (began, mut times) = (Instant::now(), 0);

@@ -1,4 +1,4 @@
-//! Messages that are longer than what one verb of the device takes along.
+//! Messages longer than what one verb of the device carries.
 
 use std::sync::Mutex;
 
@@ -9,7 +9,7 @@ use dunlin_rpc::{
 use dunlin_shm::{ShmConfig, ShmDevice};
 
 const ECHO: u16 = 1;
-/// What a verb takes along.
+/// Maximum length that a verb carries.
 const MOST: usize = 20_000;
 
 fn device() -> ShmDevice {
@@ -28,7 +28,7 @@ fn connect(preset: Preset, server: &LocalServer) -> Client {
     client.connect_on(device(), &server.acceptor()).unwrap()
 }
 
-/// They come in several pieces, and are whole when they are there.
+/// They arrive in several pieces, and complete.
 #[test]
 fn long_messages_come_in_pieces() {
     let server = serve(Server::unbound());
@@ -42,8 +42,8 @@ fn long_messages_come_in_pieces() {
     }
 }
 
-/// A server keeps long responses until its client says that they are there: it hears so before it runs the next request,
-/// however full the packets of that are, and so has room for its response.
+/// A server keeps long responses until its client says that they have arrived. It learns this before it runs the next
+/// request, however full the packets of that are, and so has room for its response.
 #[test]
 fn responses_that_are_here_leave_room_for_others() {
     const TOGETHER: u16 = 2;
@@ -59,7 +59,7 @@ fn responses_that_are_here_leave_room_for_others() {
     let held = Mutex::new(Vec::new());
     let server = Server::unbound()
         .channel(config(255))
-        // Three are answered together, so that all are at the client at one moment.
+        // Three are answered together, so that all are at the client at the same time.
         .handle_deferred(TOGETHER, move |_, responder| {
             let mut held = held.lock().unwrap();
             held.push(responder);
@@ -71,7 +71,7 @@ fn responses_that_are_here_leave_room_for_others() {
         .handle(ALONE, |_, reply| reply.in_place(46 << 20).map(drop));
     let server = serve(server);
     for messages in [255, 1] {
-        // What one packet takes, and a request that fills many.
+        // What one packet carries, and a request that fills many.
         for request_bytes in [8, 40 << 20] {
             let client = Client::builder().preset(Preset::Erpc);
             let client = client.channel(config(messages));
@@ -87,7 +87,7 @@ fn responses_that_are_here_leave_room_for_others() {
     }
 }
 
-/// A one-sided operation is one verb: a longer one is refused, and the connection goes on.
+/// A one-sided operation is one verb: a longer one is refused, and the connection remains usable.
 #[test]
 fn one_sided_operations_are_as_long_as_a_verb() {
     let server = serve(Server::unbound().region(&Region::new("memory", 4 * MOST).writable()));

@@ -1,5 +1,5 @@
-//! A server that has gone, and one whose port takes connections and never answers: deadlines hold, and nobody waits for
-//! another's handshake.
+//! A server that has gone, and one whose port accepts connections and never answers: deadlines hold, and no call waits
+//! for another's handshake.
 
 #[path = "common/block_on.rs"]
 mod block_on;
@@ -19,7 +19,7 @@ use way::{Way, NEVER, PATIENCE};
 const ECHO: u16 = 1;
 const SLOW: u16 = 2;
 
-/// A deadline that has passed long before a handshake is given up.
+/// A deadline that passes long before a handshake is given up.
 const SOON: Duration = Duration::from_millis(20);
 
 fn serve() -> RunningServer {
@@ -31,7 +31,7 @@ fn serve() -> RunningServer {
         .unwrap()
 }
 
-/// Does something on a thread of its own, which must end without help from outside.
+/// Runs something on a thread of its own, which must end without help from outside.
 fn ends<T: Send + 'static>(what: &str, job: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, end) = mpsc::channel();
     std::thread::spawn(move || done.send(job()));
@@ -45,7 +45,7 @@ fn is_late<T>(result: &Result<T, CallError>, deadline: Duration) -> bool {
     matches!(result, Err(CallError::DeadlineExceeded { after }) if *after == deadline)
 }
 
-/// Until the client knows that its server is gone.
+/// Waits until the client knows that its server is gone.
 fn until_lost(client: &Client) {
     let started = Instant::now();
     while client.call_within(SOON, ECHO, b"?").is_ok() {
@@ -58,7 +58,7 @@ fn deadlines_hold_while_a_lost_server_is_dialled() {
     for preset in [Preset::Plain, Preset::Flock, Preset::Fasst] {
         let server = serve();
         let way = Way::to(&server);
-        // What loses a datagram session is time.
+        // A datagram session is lost only by a timeout.
         let channel = ChannelConfig {
             loss_timeout: Duration::from_millis(100),
             ..ChannelConfig::default()
@@ -105,8 +105,8 @@ fn deadlines_hold_while_a_lost_server_is_dialled() {
     }
 }
 
-/// A future's connection is made by somebody else than its caller, who is not held up; closing ends it before the
-/// handshake is given up.
+/// A future's connection is not made by its caller, which is not blocked; closing ends it before the handshake is given
+/// up.
 #[test]
 fn calling_for_a_future_does_not_dial() {
     for preset in [Preset::Plain, Preset::Flock, Preset::Fasst] {
@@ -115,7 +115,7 @@ fn calling_for_a_future_does_not_dial() {
         let client = way.connect(Client::builder().preset(preset).lanes(1).deadline(NEVER));
         way.hold();
         if preset == Preset::Flock {
-            // The only lane is lost, so that a future's port dials.
+            // The only lane is lost, so that a future's port connects.
             drop(server);
             let started = Instant::now();
             while way.taken() == 0 {
@@ -139,7 +139,7 @@ fn calling_for_a_future_does_not_dial() {
     }
 }
 
-/// The server's goodbye is heard before the next call leaves, also behind the answer to a call that was given up.
+/// The server's goodbye is taken before the next call is sent, also after the answer to a call that was given up.
 #[test]
 fn a_call_after_a_shutdown_is_known_not_to_be_executed() {
     for device in ["shm", "roce"] {
@@ -179,7 +179,7 @@ fn a_call_after_a_shutdown_is_known_not_to_be_executed() {
     }
 }
 
-/// Closing a client does not wait for a thread that dials.
+/// Closing a client does not wait for a thread that connects.
 #[test]
 fn closing_waits_for_no_handshake() {
     for preset in [Preset::Plain, Preset::Flock, Preset::Fasst] {
@@ -196,7 +196,8 @@ fn closing_waits_for_no_handshake() {
     }
 }
 
-/// While a lane of a connection handle is made, its other lanes go on, newcomers find them, and it can be watched.
+/// While a lane of a connection handle is being made, its other lanes go on, new threads find them, and the handle can
+/// be observed.
 #[test]
 fn healthy_lanes_go_on_while_another_is_dialled() {
     for dispatched in [false, true] {
@@ -224,13 +225,13 @@ fn healthy_lanes_go_on_while_another_is_dialled() {
             assert_eq!(*answer, round.to_le_bytes());
         }
         drop(way);
-        // It stays with the lane that there is.
+        // It stays with the existing lane.
         let answer = dialling.join().unwrap();
         assert_eq!(&*answer.unwrap(), b"from the second thread");
     }
 }
 
-/// Threads that have lost their server do not dial it one after the other: each hears of its own deadline.
+/// Threads that have lost their server do not connect to it one after the other: each ends at its own deadline.
 #[test]
 fn threads_do_not_queue_up_for_handshakes() {
     let server = serve();
@@ -250,7 +251,7 @@ fn threads_do_not_queue_up_for_handshakes() {
                 });
             }
         });
-        // Two at a time, one for each lane; who is woken by the end of one may just still begin another.
+        // Two at a time, one for each lane; a thread that is woken by the end of one may just still begin another.
         let dialled = way.taken() - before;
         assert!((1..=10).contains(&dialled), "{dialled} handshakes");
     });
@@ -274,7 +275,7 @@ fn each_future_has_its_own_deadline_while_a_connection_is_made() {
             if way.taken() > 0 {
                 break call;
             }
-            // That the server has gone is known soon.
+            // The client soon knows that the server has gone.
             let _ = block_on(client.within(SOON).call_async(ECHO, b"?"));
         };
         for _ in 0..3 {
@@ -299,7 +300,7 @@ fn a_future_that_has_time_is_answered_among_those_that_have_none() {
     );
     let second = serve();
     way.lead_to(&second);
-    // The handshake alone takes longer than these have: a round trip at least.
+    // The handshake alone takes longer than these have: at least a round trip.
     way.slow_down(2 * SOON);
     drop(first);
     let over = Arc::new(AtomicBool::new(false));
@@ -327,8 +328,8 @@ fn a_future_that_has_time_is_answered_among_those_that_have_none() {
     assert_eq!(ended.as_deref().ok(), Some(&b"patient"[..]), "{ended:?}");
 }
 
-/// Who cannot have a lane of a new preset goes on with the former one: its calls keep most of their time, and few of
-/// them try to make the other.
+/// A thread that cannot get a lane of a new preset goes on with the former one: its calls keep most of their time, and
+/// few of them try to make the other.
 #[test]
 fn a_lane_that_cannot_be_made_costs_few_calls_a_part_of_their_time() {
     const CALLS: u64 = 50;
@@ -358,7 +359,7 @@ fn a_lane_that_cannot_be_made_costs_few_calls_a_part_of_their_time() {
     };
     echo(0).unwrap();
     comes.recv_timeout(PATIENCE).unwrap();
-    // That makes one session ahead, which this thread takes.
+    // That makes one session in advance, which this thread takes.
     client.change_preset(Preset::Erpc).unwrap();
     client.call(ECHO, b"after").unwrap();
     way.hold();

@@ -1,4 +1,5 @@
-//! A device, or a process, without memory for one more long message: that message fails, and the connection goes on.
+//! A device, or a process, without memory for another long message: that message fails, and the connection remains
+//! usable.
 
 #[path = "../../dunlin-shm/tests/common/process.rs"]
 mod process;
@@ -24,7 +25,7 @@ fn serve() -> LocalServer {
     server().serve_on(device).unwrap()
 }
 
-/// A client whose device has memory for its channels, and for no long message.
+/// A client whose device has memory for its channels, but for no long message.
 fn connect(preset: Preset, server: &LocalServer) -> Client {
     let mut config = ShmConfig::default();
     config.max_registered_bytes = 4 << 20;
@@ -47,7 +48,7 @@ const PRESETS: [Preset; 4] = [
 #[test]
 fn a_request_without_memory_is_not_sent_and_ends_nothing_else() {
     let server = serve();
-    // Whoever leaves is counted.
+    // A client that leaves is counted.
     let mut clients = Vec::new();
     for preset in PRESETS {
         let client = connect(preset, &server);
@@ -70,12 +71,12 @@ fn a_request_without_memory_is_not_sent_and_ends_nothing_else() {
 #[test]
 fn a_response_without_memory_ends_its_own_call_alone() {
     let server = serve();
-    // Whoever leaves is counted.
+    // A client that leaves is counted.
     let mut clients = Vec::new();
     for preset in PRESETS {
         let client = connect(preset, &server);
         let closed = server.statistics().closed;
-        // More than the server keeps unread ones for a client.
+        // More than the unread ones that the server keeps for a client.
         for _ in 0..40 {
             let batch = client
                 .batch()
@@ -97,7 +98,7 @@ fn a_response_without_memory_ends_its_own_call_alone() {
 #[test]
 fn an_operation_without_memory_ends_alone() {
     let server = serve();
-    // Whoever leaves is counted.
+    // A client that leaves is counted.
     let mut clients = Vec::new();
     for preset in [Preset::Plain, Preset::Flock] {
         let client = connect(preset, &server);
@@ -121,7 +122,7 @@ fn an_operation_without_memory_ends_alone() {
     }
 }
 
-/// Lets this process have so many bytes of address space more than it has.
+/// Limits this process's address space to this many bytes more than it uses.
 fn limit_memory(more: u64) {
     let words = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = words.split_whitespace().next().unwrap().parse().unwrap();
@@ -130,7 +131,7 @@ fn limit_memory(more: u64) {
     setrlimit(Resource::As, Rlimit { current, maximum }).unwrap();
 }
 
-/// A client that has memory for short messages alone.
+/// A client that has memory only for short messages.
 #[test]
 fn the_other_process() {
     let Some((preset, address)) = role() else {

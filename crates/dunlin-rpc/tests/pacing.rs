@@ -1,6 +1,6 @@
-//! Servers that change turns together (ScaleRPC §4.2), on shared memory: one follows the other, clients keep their
-//! group, and what is not a time server is said to be none. What it is worth is shown in virtual time:
-//! `cargo test -p dunlin-sim --test rpc pace`.
+//! Servers that change turns in step (ScaleRPC §4.2), on shared memory: one follows the other, clients keep their
+//! group, and a server that is not a time server is an error. The benefit is shown in virtual time: `cargo test -p
+//! dunlin-sim --test rpc pace`.
 
 use std::time::{Duration, Instant};
 
@@ -46,7 +46,7 @@ fn clients_of_two_servers_are_served_in_the_same_slots() {
         std::thread::sleep(Duration::from_millis(5));
     }
     let servers = [&first, &second];
-    // More than a group's zones: each has its turn all the same.
+    // More than a group's zones: each still gets its turn.
     std::thread::scope(|scope| {
         for thread in 0..8u64 {
             scope.spawn(move || {
@@ -149,7 +149,7 @@ fn settings_that_cannot_be_are_refused_with_words() {
     assert_eq!(*client.call(ECHO, b"x").unwrap(), *b"x");
 }
 
-/// Zones are for one and a half groups: who finds none has a later slot, also where all slots are of one group.
+/// Zones are for one and a half groups: a client that finds none gets a later slot, also if all slots are of one group.
 #[test]
 fn more_clients_than_zones_all_have_their_turns() {
     for groups in [1, 2] {
@@ -165,7 +165,7 @@ fn more_clients_than_zones_all_have_their_turns() {
             for thread in 0..6u64 {
                 let server = &server;
                 scope.spawn(move || {
-                    // All stay until the last has been answered, so no zone comes free by somebody's end.
+                    // All stay until the last has been answered, so no zone becomes free by the end of a client.
                     let client = connect(server);
                     for number in 0..40u64 {
                         let payload = (thread << 32 | number).to_le_bytes();
@@ -180,7 +180,7 @@ fn more_clients_than_zones_all_have_their_turns() {
     }
 }
 
-/// Who waits for a slot that is far away is served in it, by a poller that has slept.
+/// A client that waits for a distant slot is served in it, by a poller that has slept.
 #[test]
 fn a_slot_that_is_far_away_is_slept_for() {
     let server = serve(server().pace(&Pace::new(4, Duration::from_millis(20))));
@@ -208,7 +208,7 @@ fn questions_that_would_wait_for_turns_are_refused() {
     }
 }
 
-/// Servers with fewer groups than the one that told the group take the client all the same.
+/// Servers with fewer groups than the one that assigned the group still take the client.
 #[test]
 fn a_thread_may_call_servers_of_different_rotations() {
     let servers =

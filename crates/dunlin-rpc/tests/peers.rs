@@ -1,4 +1,4 @@
-//! One thread with calls out to several servers, on shared memory.
+//! One thread with outstanding calls to several servers, on shared memory.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn connect(server: &RunningServer, preset: Preset) -> Client {
     client.connect(&server.address().to_string()).unwrap()
 }
 
-/// Each call is answered by the server that it was for, with its own bytes, whatever the preset.
+/// Each call is answered by the server that it was sent to, with its own bytes, with every preset.
 #[test]
 fn answers_come_from_whom_was_asked() {
     let servers: Vec<RunningServer> = (0..3).map(serve).collect();
@@ -58,7 +58,7 @@ fn answers_come_from_whom_was_asked() {
     }
 }
 
-/// A server that ends takes the calls to it along, and no others.
+/// A server that ends fails the calls to it, and no others.
 #[test]
 fn a_server_that_ends_is_lost_alone() {
     for preset in [Preset::Fasst, Preset::Plain] {
@@ -74,11 +74,11 @@ fn a_server_that_ends_is_lost_alone() {
                 assert!(answer.is_ok());
                 answered += 1;
             };
-            // Servers on a busy machine also say what became of calls, which counts as messages.
+            // Servers on a busy machine also report the fate of calls, which counts as messages.
             peers.wait(count).unwrap();
         }
         assert!(ends.shutdown());
-        // It hears of that sooner or later; until then calls may be sent in vain, and end with an error.
+        // The client learns of that sooner or later; until then calls may be sent in vain, and end with an error.
         let refused = loop {
             match peers.submit(1, NAME, b"", 1) {
                 Ok(_) => {
@@ -100,7 +100,7 @@ fn a_server_that_ends_is_lost_alone() {
             peers
                 .wait(|peer, tag, answer| match (peer, answer) {
                     (0, answer) => came = Some((tag, answer.unwrap().to_vec())),
-                    // One that was sent in vain.
+                    // A call that was sent in vain.
                     (_, answer) => assert!(answer.is_err(), "{preset}"),
                 })
                 .unwrap();

@@ -13,7 +13,7 @@ fn connect(server: &RunningServer) -> Client {
     client.connect(&server.address().to_string()).unwrap()
 }
 
-/// A handler that holds the poller for longer than a slice does so only for so long: its later calls run on workers
+/// A handler that holds the poller for longer than a slice does so only a few times: its later calls run on workers
 /// (ScaleRPC §3.5).
 #[test]
 fn long_calls_are_remembered_and_run_apart() {
@@ -38,15 +38,15 @@ fn long_calls_are_remembered_and_run_apart() {
         }
         assert!(Instant::now() < patience, "it still runs on {name:?}");
     }
-    // Others are not held up, and are not moved.
+    // Other handlers are not delayed, and are not moved.
     for number in 0..2000u32 {
         let echoed = client.call(ECHO, &number.to_le_bytes()).unwrap();
         assert_eq!(*echoed, number.to_le_bytes());
     }
 }
 
-/// More clients than any group has, busy and idle ones, come through their turns; the groups are put in order while
-/// they come and go.
+/// More clients than any group has, busy and idle ones, get their turns; the groups are rearranged while clients come
+/// and go.
 #[test]
 fn groups_of_many_clients_take_their_turns() {
     let server = Server::unbound()
@@ -66,7 +66,7 @@ fn groups_of_many_clients_take_their_turns() {
         for thread in 0..14u64 {
             let (client, answered) = (client.clone(), Arc::clone(&answered));
             scope.spawn(move || {
-                // One in three is there for a moment only, as one that logs out.
+                // One in three stays only for a moment, as a client that logs out.
                 let calls = if thread % 3 == 0 { 20 } else { 300 };
                 for number in 0..calls {
                     let payload = (thread << 32 | number).to_le_bytes();

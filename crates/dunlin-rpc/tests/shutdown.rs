@@ -1,5 +1,5 @@
-//! A server that shuts down while a client does not run: what it has answered arrives when the client goes on. The
-//! client is this program again.
+//! A server that shuts down while a client is stopped: its answers arrive when the client goes on. The client is this
+//! program again.
 
 use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -10,10 +10,10 @@ use dunlin_rpc::{Client, OwnedResponder, Preset, Server};
 use rustix::process::{kill_process, Pid, Signal};
 
 const KEEP: u16 = 1;
-/// Calls that are out at once: more than a send queue has entries.
+/// Number of outstanding calls: more than a send queue has entries.
 const CALLS: u64 = 350;
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The server of the process that calls, and how it calls.
+/// The server of the calling process, and how it calls.
 const ADDRESS: &str = "DUNLIN_SHUTDOWN_ADDRESS";
 const PRESET: &str = "DUNLIN_SHUTDOWN_PRESET";
 
@@ -57,7 +57,7 @@ fn another_process() {
     println!("\n{answered} answered, {} lost: {first:?}", lost.len());
 }
 
-/// The other process; ended with the test.
+/// The other process, which ends with the test.
 struct Calling(Child, Lines<BufReader<ChildStdout>>);
 
 impl Calling {
@@ -73,7 +73,7 @@ impl Calling {
         Self(child, lines)
     }
 
-    /// The next line that has this in it.
+    /// Returns the next line that contains this.
     fn says(&mut self, what: &str) -> String {
         let mut lines = self.1.by_ref().map(Result::unwrap);
         lines.find(|line| line.contains(what)).unwrap()
@@ -122,7 +122,7 @@ fn answers_arrive_at_a_client_that_did_not_run(preset: Preset) {
     for (tag, responder) in kept.lock().unwrap().drain(..).enumerate() {
         responder.reply((tag as u64).to_le_bytes());
     }
-    // The server has done what it can do without the client, however soon that is.
+    // By then the server has done everything that it can do without the client.
     std::thread::sleep(Duration::from_millis(200));
     calling.signal(Signal::CONT);
     assert_eq!(

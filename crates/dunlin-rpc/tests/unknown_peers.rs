@@ -1,5 +1,5 @@
-//! Clients that come to the port and cannot show on the device who they are: nothing is made for them, and nothing is
-//! counted.
+//! Clients that connect to the port and cannot prove their identity on the device: nothing is made for them, and
+//! nothing is counted.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn server() -> RunningServer {
         .unwrap()
 }
 
-/// What anybody can say who has read two files in `/proc`.
+/// What any process can claim that has read two files in `/proc`.
 fn claim() -> DialConfig {
     let reach = Reach::SameHost(HostId::of_this_process().unwrap());
     let device = "shm".to_owned();
@@ -83,14 +83,14 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// A good client's call, on a connection of its own.
+/// The call of an honest client, on a connection of its own.
 fn good_call(address: &str) {
     let client = Client::builder().connect_timeout(PATIENCE).connect(address);
     let answer = client.unwrap().call(ECHO, b"hello").unwrap();
     assert_eq!(&*answer, b"hello");
 }
 
-/// Ends the hostile threads, also when the test fails.
+/// Ends the hostile threads, also if the test fails.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -113,8 +113,8 @@ fn claims_of_queue_pairs_that_are_not_there_use_up_nothing() {
         address
     };
     let claims = [
-        // A device that does not exist, one that does with a queue pair that does not, and one that does with a token
-        // that is guessed.
+        // A device that does not exist, an existing one with a queue pair that does not exist, and an existing one with
+        // a guessed token.
         forged(|address| address.gid = [7; 16]),
         forged(|address| address.queue_pair ^= 1 << 12),
         forged(|address| address.token ^= 1),
@@ -146,8 +146,8 @@ fn claims_of_queue_pairs_that_are_not_there_use_up_nothing() {
         }
         (0..20).for_each(|_| good_call(&good));
     });
-    // Some may stay: the other test has its own meanwhile. Those of the good clients' last connections, and sockets of
-    // the port, go a moment later.
+    // Some may stay: the other test has its own meanwhile. Those of the honest clients' last connections, and sockets
+    // of the port, go a moment later.
     let began = std::time::Instant::now();
     loop {
         let left = descriptors();
@@ -174,7 +174,7 @@ fn another_user_is_not_let_in_with_a_device_of_its_own() {
     let claim = claim();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Of this thread alone, and of those that it starts: its device's too.
+            // Only of this thread and of those that it starts, including its device's.
             let nobody = rustix::process::Uid::from_raw(65_534);
             rustix::thread::set_thread_uid(nobody).unwrap();
             let device = ShmDevice::open(ShmConfig::default()).unwrap();

@@ -263,7 +263,7 @@ mod tests {
         }
         let function = Execution::Worker(Arc::new(|_, _| panic!("nobody runs it")));
         assert!(dispatch.start(apart(1, 3), &function));
-        // When a server ends, this outcome is delivered to no caller.
+        // A server that is ending does not deliver this outcome to the caller.
         let (call, words) = ends.recv().unwrap();
         assert!(call == 1 && words.unwrap().contains("without an answer"));
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-/// Looks again after so long though nobody has woken it.
+/// Interval at which it polls again without being woken.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Unpark(std::thread::Thread);

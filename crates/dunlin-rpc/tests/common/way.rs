@@ -1,6 +1,6 @@
-//! A way to a server's port that can be made to lead nowhere, or to another server.
+//! A route to a server's port that can be made to lead nowhere, or to another server.
 
-// Each test uses a part.
+// Each test uses only a part.
 #![allow(dead_code)]
 
 use std::io::{Read, Write};
@@ -16,7 +16,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// Longer than the patience of the tests.
 pub(super) const NEVER: Duration = Duration::from_secs(300);
 
-/// A way to a server's port that can be made to lead nowhere: connections are taken, and nothing is answered.
+/// A route to a server's port that can be made to lead nowhere: connections are accepted, and nothing is answered.
 pub(super) struct Way {
     address: SocketAddr,
     held: Arc<Held>,
@@ -25,9 +25,9 @@ pub(super) struct Way {
 #[derive(Default)]
 struct Held {
     holds: AtomicBool,
-    /// How long what is said takes each way, on connections that are taken from now on.
+    /// The delay in each direction, on connections that are accepted from now on.
     delay: Mutex<Duration>,
-    /// The port of the server that it leads to.
+    /// The port of the server to which it leads.
     target: Mutex<String>,
     /// Connections that lead nowhere.
     taken: AtomicUsize,
@@ -72,17 +72,17 @@ impl Way {
         format!("dunlin://{}", self.address)
     }
 
-    /// From now on it leads to this server.
+    /// Makes it lead to this server from now on.
     pub(super) fn lead_to(&self, server: &RunningServer) {
         *self.held.target.lock().unwrap() = port_of(server);
     }
 
-    /// From now on it takes so long each way.
+    /// Sets the delay in each direction from now on.
     pub(super) fn slow_down(&self, delay: Duration) {
         *self.held.delay.lock().unwrap() = delay;
     }
 
-    /// From now on it leads nowhere.
+    /// Makes it lead nowhere from now on.
     pub(super) fn hold(&self) {
         self.held.holds.store(true, Ordering::SeqCst);
     }

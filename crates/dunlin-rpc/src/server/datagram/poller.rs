@@ -68,7 +68,7 @@ pub(super) struct SessionSlots<D: Device> {
     pub(super) places: Places,
     /// Number of sessions for which there are RECEIVEs, posted or on their way.
     pub(super) provided: usize,
-    /// Provides their memory.
+    /// Allocates the memory of the RECEIVEs.
     pub(super) stock: Stock<D>,
 }
 

@@ -117,7 +117,8 @@ impl<D: Device> PoolService<D> {
         Ok(most)
     }
 
-    /// Assigns a new client to the poller with the fewest clients, or with the fewest of its group if groups are fixed.
+    /// Assigns a new client to the poller with the fewest clients, or, if servers change turns in step, with the fewest
+    /// of its group.
     pub(super) fn accept(
         &self,
         mapping: Mapping,
