@@ -196,7 +196,7 @@ impl<C: Channel> Rounds for Poller<C> {
     }
 
     fn longest_sleep(&mut self) -> Duration {
-        // While it drains, what it waits for may be an acknowledgement, which a sleep that is prepared may take.
+        // While it drains, it may be waiting for an acknowledgement, which the preparation of the sleep may have taken.
         match self.handle.is_draining() {
             true => DRAINING_SLEEP,
             false => LONGEST,

@@ -34,7 +34,7 @@ impl<C: Channel> Connection<C> {
         }
         // The goodbye itself is not waited for: no call needs it.
         self.channel.flush()?;
-        // There is to be room for it still: what waited before has taken some.
+        // There must still be room for it: what waited before has taken some.
         if self.channel.is_short() || !self.channel.fence()? || !self.channel.make_room(0)? {
             return Ok(());
         }

@@ -419,7 +419,7 @@ impl<D: Device> Rounds for Poller<D> {
             self.each(Connection::drain);
             self.members.iter().flatten().all(Connection::is_quiet)
                 && !self.handle.mailbox.has_mail()
-                // A client whose turn ends may have announced a request that is looked at when it has.
+                // A client whose turn is ending may have announced a request, which is taken when the turn has ended.
                 && !self.turns.are_changing()
         }
     }
