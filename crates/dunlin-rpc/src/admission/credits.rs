@@ -17,8 +17,8 @@ const MOST_LEFT: u32 = 1 << 16;
 /// Highest coalescing degree that is counted separately; higher ones are counted as this.
 const MOST_DEGREE: u32 = most_degree(CREDITS_OF_FEW);
 
-/// Highest coalescing degree that an honest client reports: no message carries more requests than the credits that a
-/// lane can hold.
+/// Highest coalescing degree that an honest client reports: a message carries no more requests than a lane can hold
+/// credits.
 const fn most_degree(credits: u32) -> u32 {
     credits + credits / 2
 }
@@ -146,7 +146,7 @@ impl CreditBalance {
     }
 }
 
-/// What a client reports of its one-sided operations.
+/// What a client reports about its one-sided operations.
 #[derive(Debug, Default)]
 struct OneSidedReport {
     degrees: Degrees,

@@ -21,7 +21,7 @@ pub(crate) struct Load {
 /// that.
 pub(crate) fn distribute(senders: &[Load], most: usize) -> Vec<usize> {
     let mut active: Vec<usize> = senders.iter().map(|load| load.lanes.min(1)).collect();
-    // Dormant senders keep their one; functioning ones share what is left, in rounds, because a sender may have fewer
+    // Dormant senders keep one each; functioning ones share what is left, in rounds, because a sender may have fewer
     // lanes than its share.
     let mut open: Vec<usize> = (0..senders.len())
         .filter(|&i| senders[i].utilisation > 0 && senders[i].lanes > 1)

@@ -210,7 +210,7 @@ pub fn slow_handlers_hold_up_nobody(stage: &Stage<'_>) -> Outcome {
     let server = stage.serve(server);
     let _opener = super::Opener(Arc::clone(&gate));
     let client = stage.client(&server);
-    // The slow ones are the first of their lane.
+    // The slow ones are the first on their lane.
     let mut slow = client.pipeline().expect("a lane");
     assert!(slow.submit(2, &[9; 10_000], 100).expect("a lane"));
     assert!(slow.submit(2, b"slow", 101).expect("a lane"));

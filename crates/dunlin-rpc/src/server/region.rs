@@ -20,9 +20,9 @@ use crate::error::ServeError;
 /// `roce`) are not atomic with respect to each other, nor are those of two NICs.
 ///
 /// On a device whose grants are mappings (`shm`: [`dunlin_verbs::DeviceAttributes::grants_are_mappings`]) a client that
-/// has attached a region can read all of it if it may write any of it, and can do both until its process ends: neither
-/// closing the connection nor dropping the client revokes the mapping. So all clients that may ever attach a writable
-/// region must be trusted with it.
+/// has attached a region can read all of it if it may write any of it, and it can do both until its process ends:
+/// neither closing the connection nor dropping the client revokes the mapping. So all clients that may ever attach a
+/// writable region must be trusted with it.
 #[derive(Clone)]
 pub struct Region {
     name: Arc<str>,

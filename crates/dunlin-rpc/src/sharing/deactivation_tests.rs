@@ -42,7 +42,7 @@ fn until_one_is_active(server: &RunningServer) {
 #[test]
 fn a_grant_of_a_lane_that_was_left_is_not_used_on_another() {
     const BYTES: &[u8] = b"in the region";
-    // Which lane stays active is the server's choice: by far not always that of the futures.
+    // The server chooses which lane stays active: often not that of the futures.
     for _ in 0..6 {
         let region = Region::new("words", BYTES.len());
         let server = Server::bind("dunlin://127.0.0.1:0")

@@ -42,7 +42,7 @@ fn one(combiner: &Combiner<Wire>, byte: u8, most: usize) {
 
 fn sent_by(threads: u8, most: usize, looker: bool, preemptions: Option<usize>) {
     let mut model = loom::model::Builder::new();
-    // Of three threads there are too many interleavings for all.
+    // With three threads there are too many interleavings to explore all.
     model.preemption_bound = preemptions;
     model.max_branches = 100_000;
     model.check(move || {

@@ -162,9 +162,9 @@ impl Turns {
         self.active.len() - before
     }
 
-    /// Ends the slice when it is over and another group has requests; returns whether it did. Each of its clients is
-    /// answered once more, or the rest of a batch is: so nothing that was sent is lost or must be sent again, and few
-    /// clients must be told without an answer.
+    /// Ends the slice when it is over and another group has requests; returns whether it did. Each of its clients gets
+    /// one more answer, or the rest of a batch: so nothing that was sent is lost or must be sent again, and few clients
+    /// must be told without an answer.
     #[inline]
     pub(super) fn end_slice<D: Device>(&mut self, now: Instant, members: &mut Members<D>) -> bool {
         if self.are_paced() {

@@ -75,8 +75,8 @@ pub(crate) struct Combiner<E> {
     engine: UnsafeCell<E>,
 }
 
-// SAFETY: the engine is touched by the leader alone, and leadership goes from thread to thread by release and acquire
-// (the tail, or LEADS in the next leader's state).
+// SAFETY: only the leader touches the engine, and leadership goes from thread to thread by release and acquire (the
+// tail, or LEADS in the next leader's state).
 unsafe impl<E: Send> Sync for Combiner<E> {}
 // SAFETY: a combiner that moves has no leader and no queue, because both borrow it.
 unsafe impl<E: Send> Send for Combiner<E> {}
@@ -100,7 +100,7 @@ impl<E> Combiner<E> {
     ) -> Outcome {
         node.prepare(run);
         let this = std::ptr::from_ref(node).cast_mut();
-        // Release: who comes after us sees our node. Acquire: the engine as the last leader left it.
+        // Release: the thread after us sees our node. Acquire: the engine as the last leader left it.
         let before = self.tail.swap(this, Ordering::AcqRel);
         if !before.is_null() {
             // SAFETY: the node before ours cannot leave the queue before it has seen its successor, which is us.
@@ -149,7 +149,7 @@ impl<E> Combiner<E> {
             own_outcome: Outcome::Lost,
         };
         self.engine.with_mut(|engine| {
-            // SAFETY: we lead, so nobody else touches the engine before `members` ends the turn.
+            // SAFETY: we lead, so no other thread touches the engine before `members` ends the turn.
             lead(unsafe { &mut *engine }, &mut members);
         });
         members.own_outcome
@@ -157,7 +157,7 @@ impl<E> Combiner<E> {
 
     /// The engine, when no thread can be in the queue.
     pub(crate) fn engine_mut(&mut self) -> &mut E {
-        // SAFETY: `&mut self` says that no turn is under way.
+        // SAFETY: `&mut self` implies that no turn is under way.
         self.engine.with_mut(|engine| unsafe { &mut *engine })
     }
 }
