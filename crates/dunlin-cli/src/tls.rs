@@ -63,16 +63,16 @@ fn identity(cert: &Path, key: &Path) -> Result<TlsIdentity, Failure> {
 /// How a client speaks TLS: it does when it is told whom to trust.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct ClientOptions {
-    /// TLS: certificates (PEM) of the authorities that may have issued the server's; the handshake runs in TLS 1.3 then
+    /// TLS: certificates (PEM) of the authorities that may have issued the server's; enables TLS 1.3
     #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
-    /// TLS: this client's certificate (PEM), for servers that ask for one
+    /// TLS: this client's certificate (PEM), for servers that request one
     #[arg(long, value_name = "FILE")]
     tls_cert: Option<PathBuf>,
-    /// TLS: its key (PEM)
+    /// TLS: private key of the certificate (PEM)
     #[arg(long, value_name = "FILE")]
     tls_key: Option<PathBuf>,
-    /// TLS: the name that the server's certificate must have, if it is not the host of the address
+    /// TLS: name that the server's certificate must have [default: host of the address]
     #[arg(long, value_name = "NAME")]
     tls_name: Option<String>,
 }
@@ -133,16 +133,16 @@ impl ClientOptions {
 /// How a server speaks TLS: it does when it has a certificate.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct ServerOptions {
-    /// TLS: the server's certificate (PEM), with those between it and its authority; clients must speak TLS 1.3 then
+    /// TLS: the server's certificate (PEM) with its intermediate certificates; clients must then speak TLS 1.3
     #[arg(long, value_name = "FILE")]
     tls_cert: Option<PathBuf>,
-    /// TLS: its key (PEM)
+    /// TLS: private key of the certificate (PEM)
     #[arg(long, value_name = "FILE")]
     tls_key: Option<PathBuf>,
-    /// TLS: certificates (PEM) of the authorities of clients, who must have a certificate then
+    /// TLS: certificates (PEM) of the authorities of clients, which must then present a certificate
     #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
-    /// TLS: clients may come without a certificate, too; what they may do then is for --rights to say
+    /// TLS: also accept clients without a certificate; --rights determines what they may do
     #[arg(long, requires = "tls_ca")]
     tls_optional: bool,
 }

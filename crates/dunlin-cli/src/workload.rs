@@ -91,23 +91,23 @@ pub enum Choice {
 /// The workloads: YCSB's core workloads, and one operation alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Workload {
-    /// GETs alone
+    /// GETs only
     Get,
-    /// PUTs of keys that are there, alone
+    /// PUTs of existing keys only
     Put,
-    /// Scans of 1 to `--scan-most` entries, alone
+    /// Scans of 1 to `--scan-most` entries only
     Scan,
     /// YCSB A: half reads, half updates
     YcsbA,
     /// YCSB B: 95 % reads, 5 % updates
     YcsbB,
-    /// YCSB C: reads alone
+    /// YCSB C: reads only
     YcsbC,
-    /// YCSB D: 95 % reads of what was added lately, 5 % inserts
+    /// YCSB D: 95 % reads of recent inserts, 5 % inserts
     YcsbD,
     /// YCSB E: 95 % scans of 1 to `--scan-most` entries, 5 % inserts
     YcsbE,
-    /// YCSB F: half reads, half reads that are followed by an update
+    /// YCSB F: half reads, half read-modify-writes
     YcsbF,
 }
 

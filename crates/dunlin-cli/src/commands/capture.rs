@@ -18,43 +18,43 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Bytes of a payload in a line of the list.
 const SHOWN_BYTES: usize = 32;
 
-/// See the calls of a running server
+/// Capture the calls of a running server
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Shows every call that the server's handlers answer from now on, of all clients, over whatever device and preset: \
-who asked, what, and what came of it. The server must allow it (`dunlin serve --allow-capture`, \
-`ServerBuilder::allows_capture`), and a server with rights must name this client for it (`call = [\"capture\"]`). \
-A server that answers faster than this command asks lets calls go; how many is said at the end.\n\n\
+Shows every call that the server's handlers answer from now on, of all clients, over any device and preset: the \
+caller, the request and its outcome. The server must allow it (`dunlin serve --allow-capture`, \
+`ServerBuilder::allows_capture`), and a server with rights must grant it to this client (`call = [\"capture\"]`). If \
+the server answers calls faster than this command fetches them, some are lost; their number is shown at the end.\n\n\
 Examples:\n  \
-  dunlin capture db1:7400                                a line for each call\n  \
+  dunlin capture db1:7400                                one line per call\n  \
   dunlin capture db1:7400 --write calls.pcapng --seconds 10\n  \
-  dunlin capture --dissector > dunlin.lua                what Wireshark needs to read it\n  \
+  dunlin capture --dissector > dunlin.lua                dissector for Wireshark\n  \
   tshark -X lua_script:dunlin.lua -r calls.pcapng -Y 'dunlin.kind == 2'\n  \
   dunlin capture db1:7400 --write - | wireshark -X lua_script:dunlin.lua -k -i -\n  \
   dunlin capture db1:7400 --json | jq 'select(.took_ns > 1000000)'")]
 pub struct Args {
-    /// Server
+    /// Address of the server
     #[arg(required_unless_present = "dissector")]
     address: Option<Address>,
     /// Write a pcapng file; `-` is standard output
     #[arg(long, short = 'w', value_name = "FILE", conflicts_with = "json")]
     write: Option<PathBuf>,
-    /// Keep so much of each request and answer
+    /// Bytes kept of each request and of each response
     #[arg(long, short = 's', default_value = "256KiB", value_name = "BYTES", value_parser = parse_bytes(0..=u32::MAX))]
     snap: u32,
-    /// Only calls of this handler; several may be named
+    /// Only calls of this handler; may be given several times
     #[arg(long, value_name = "ID")]
     handler: Vec<HandlerId>,
-    /// End after so many calls
+    /// Number of calls after which to end
     #[arg(long, short = 'c', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// End after so long; else at Ctrl-C
+    /// Seconds after which to end [default: at Ctrl-C]
     #[arg(long, value_parser = perf::parse_seconds, value_name = "SECONDS", allow_negative_numbers = true)]
     seconds: Option<Duration>,
     /// Print one JSON object for each call
     #[arg(long)]
     json: bool,
-    /// Print Wireshark's dissector, in Lua, and do nothing else
+    /// Print a dissector for Wireshark, in Lua, and do nothing else
     #[arg(long, exclusive = true)]
     dissector: bool,
     #[command(flatten)]

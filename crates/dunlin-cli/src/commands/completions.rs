@@ -6,7 +6,7 @@ use clap_complete::Shell;
 use super::{Cli, Failure};
 use crate::output;
 
-/// Print what a shell needs to complete this command
+/// Print a shell completion script
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:\n  \
@@ -14,7 +14,7 @@ Examples:\n  \
   dunlin completions zsh > ~/.zfunc/_dunlin\n  \
   dunlin completions fish > ~/.config/fish/completions/dunlin.fish")]
 pub struct Args {
-    /// The shell
+    /// Shell
     #[arg(value_enum)]
     shell: Shell,
 }

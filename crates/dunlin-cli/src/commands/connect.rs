@@ -50,26 +50,27 @@ pub struct Options {
     /// Use this device or fail (see `dunlin devices`)
     #[arg(long, value_parser = parse_device)]
     device: Option<String>,
-    /// Composition of transport, channel, sharing and admission: auto (chosen from device and load), plain, flock, or a
-    /// rival of flock's (qp-per-thread, spinlock-2, spinlock-4, flock-no-coalescing, flock-no-scheduling), fasst,
-    /// scalerpc, a rival of theirs (rawwrite, selfrpc, erpc, herd), flor or its rival xrdma [default: auto]
+    /// Composition of transport, channel, sharing and admission: auto (chosen from device and load), plain, flock or
+    /// one of its competitors (qp-per-thread, spinlock-2, spinlock-4, flock-no-coalescing, flock-no-scheduling), fasst,
+    /// scalerpc or one of their competitors (rawwrite, selfrpc, erpc, herd), flor or its competitor xrdma [default:
+    /// auto]
     #[arg(long)]
     preset: Option<Preset>,
-    /// File whose bytes the server must prove to have
+    /// File with the shared secret; both sides must prove that they know it
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
     #[command(flatten)]
     tls: ClientOptions,
-    /// Tell the server each second what this client does, under this name, for `dunlin top`
+    /// Report this client's figures to the server every second under this name, for `dunlin top`
     #[arg(long, value_name = "NAME")]
     report: Option<String>,
-    /// Longest time for a call [default: 10]
+    /// Time limit for a call, in seconds [default: 10]
     #[arg(long, value_parser = parse_seconds, value_name = "SECONDS", allow_negative_numbers = true)]
     deadline: Option<Duration>,
-    /// Longest time to connect [default: 5]
+    /// Time limit for connecting, in seconds [default: 5]
     #[arg(long, value_parser = parse_seconds, value_name = "SECONDS", allow_negative_numbers = true)]
     connect_timeout: Option<Duration>,
-    /// Longest response that is taken; 64KiB and 1GiB are numbers, too [default: 16MiB]
+    /// Longest response accepted, such as 64KiB or 1GiB [default: 16MiB]
     #[arg(long, value_parser = parse_bytes(24..=u32::MAX), value_name = "BYTES")]
     max_message_bytes: Option<u32>,
 }

@@ -12,33 +12,34 @@ use crate::traffic::count::{Counts, Volume};
 use crate::traffic::over_ring::{count, count_alone, Opening};
 use crate::{interrupt, output};
 
-/// Count the traffic of a capture by flow, in another process at the end of a ring
+/// Count the traffic in a capture by flow
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The network function of the RB² paper (case 1). This process reads a file of pcap or pcapng, as tcpdump and Wireshark \
-write them, and makes a record for each packet in the ring itself: flow, time, number, length. Another process counts \
-packets and bytes of each flow: addresses, ports and protocol, one way. Fragments behind the first have no ports.\n\n\
+The network function of the RB² paper (case 1). This process reads a pcap or pcapng file, as written by tcpdump and \
+Wireshark, and writes a record for each packet directly into the ring: flow, time, number, length. Another process at \
+the end of the ring counts packets and bytes of each flow: addresses, ports and protocol, one way. Fragments after \
+the first have no ports.\n\n\
 Examples:\n  \
   dunlin count-traffic trace.pcap                    the ten largest flows\n  \
   dunlin count-traffic trace.pcapng --top 1000 --json\n  \
-  dunlin count-traffic trace.pcap --turns 5          beside the same by one process, in turns")]
+  dunlin count-traffic trace.pcap --turns 5          compared with one process, in turns")]
 pub struct Args {
-    /// The capture
+    /// Capture file
     file: PathBuf,
-    /// Flows to show, those with the most bytes
+    /// Number of flows to show, those with the most bytes
     #[arg(long, default_value_t = 10, value_name = "NUMBER")]
     top: u32,
-    /// Flows that are counted one by one; packets of others are counted together
+    /// Maximum number of flows counted separately; packets of others are counted together
     #[arg(long, default_value_t = 10_000_000, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     max_flows: u32,
-    /// Count that often after once that does not count, by both processes and by this one alone in turns, and say how
-    /// fast each is
+    /// Turns to measure, after one that does not count: both processes and this one alone count in turns, and their
+    /// rates are reported
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     turns: Option<u32>,
     /// Device of both processes (see `dunlin devices`)
     #[arg(long, default_value = "shm", value_parser = parse_device)]
     device: String,
-    /// The ring: rb2, farm, farm-unordered, socksdirect, l5, mvapich
+    /// Ring design: rb2, farm, farm-unordered, socksdirect, l5 or mvapich
     #[arg(long, default_value = "rb2", value_parser = parse_design)]
     design: String,
     /// Print one JSON object

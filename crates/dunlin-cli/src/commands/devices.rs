@@ -1,4 +1,4 @@
-//! `dunlin devices`: what is there and what it can do.
+//! `dunlin devices`: lists devices and their capabilities.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::Failure;
 use crate::output;
 
-/// See which devices there are and what they can do
+/// List devices and their capabilities
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  dunlin devices\n  dunlin devices --json | jq '.devices[].name'"

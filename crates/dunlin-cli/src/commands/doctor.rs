@@ -1,4 +1,4 @@
-//! `dunlin doctor`: what is here, what is missing, and how to get it.
+//! `dunlin doctor`: reports what is available, what is missing, and how to get it.
 
 use std::path::PathBuf;
 
@@ -12,24 +12,24 @@ use crate::output;
 use crate::settings;
 use crate::tls::ClientOptions;
 
-/// See what is there, what is missing, and how to get it.
+/// Report what is available, what is missing, and how to get it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Nothing that `doctor` finds missing is needed to run: Dunlin works without RDMA hardware, huge pages \
-or privileges. What is missing makes it slower, or leaves a device out. With an address it also asks the \
-server there which device a connection would use, and why, why not the others that this host has, and over UDP \
-whether datagrams come through; a server that cannot be used is a finding too, and ends with exit code 1.\n\n\
+Nothing that `doctor` finds missing is required: Dunlin works without RDMA hardware, huge pages or privileges. What \
+is missing makes it slower, or makes a device unavailable. With an address, `doctor` also asks the server which \
+device a connection would use and why, why not the other devices of this host, and over UDP whether datagrams arrive; \
+a server that cannot be used is a finding too, and ends with exit code 1.\n\n\
 Examples:\n  \
   dunlin doctor\n  \
   dunlin doctor dunlin://127.0.0.1:7400\n  \
   dunlin doctor --json | jq '.findings[] | select(.state != \"ok\")'")]
 pub struct Args {
-    /// Server to ask
+    /// Address of a server to ask
     address: Option<Address>,
     /// Use this device or fail (see `dunlin devices`)
     #[arg(long, requires = "address", value_parser = connect::parse_device)]
     device: Option<String>,
-    /// File whose bytes the server must prove to have
+    /// File with the shared secret; both sides must prove that they know it
     #[arg(long, value_name = "FILE", requires = "address")]
     secret_file: Option<PathBuf>,
     #[command(flatten)]

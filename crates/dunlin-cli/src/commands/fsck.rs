@@ -1,23 +1,23 @@
-//! `dunlin fsck`: whether a metadata server's store holds together.
+//! `dunlin fsck`: checks the consistency of a metadata server's store.
 
 use std::path::PathBuf;
 
 use super::Failure;
 use crate::output;
 
-/// Faults that are shown; the others are counted.
+/// Maximum number of faults shown; further ones are only counted.
 const SHOWN: usize = 20;
 
 /// Check the store of a metadata server that is not running
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Each name must lead to a file, each file must have as many links as names, each extent must be used once or free. \
-Exit code 1 where something is wrong.\n\n\
+Each name must lead to a file, each file must have as many links as names, and each extent must be used once or free. \
+Exit code 1 if something is wrong.\n\n\
 Examples:\n  \
   dunlin fsck /tmp/meta\n  \
   dunlin fsck /tmp/meta --json")]
 pub struct Args {
-    /// The folder of `dunlin serve meta --store`
+    /// Folder of `dunlin serve meta --store`
     store: PathBuf,
     /// Print one JSON object
     #[arg(long)]

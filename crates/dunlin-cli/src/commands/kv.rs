@@ -17,11 +17,11 @@ use crate::services::kv;
 Examples (with `dunlin serve kv` in another shell):\n  \
   dunlin kv put bird dunlin\n  \
   dunlin kv get bird\n  \
-  dunlin kv get photo --raw > photo   its bytes alone\n  \
-  dunlin kv get bird --one-sided     READ from the server's memory, past its processor\n  \
+  dunlin kv get photo --raw > photo   only its bytes\n  \
+  dunlin kv get bird --one-sided     READ from the server's memory, bypassing its processor\n  \
   dunlin kv scan --limit 10")]
 pub struct Args {
-    /// Server
+    /// Address of the server
     #[arg(long, default_value = "dunlin://127.0.0.1:7400", global = true)]
     address: Address,
     #[command(subcommand)]
@@ -30,17 +30,17 @@ pub struct Args {
     connect: connect::Options,
 }
 
-/// What to do with the map.
+/// Operation on the map.
 #[derive(Debug, Subcommand)]
 pub enum Action {
-    /// Print the value of a key; exit code 1 when there is none
+    /// Print the value of a key; exit code 1 if there is none
     Get {
         /// The key, any bytes
         key: OsString,
-        /// READ it from the server's memory: the server's processor has no part in it
+        /// READ it from the server's memory, bypassing the server's processor
         #[arg(long)]
         one_sided: bool,
-        /// Print its bytes alone, without a newline behind them
+        /// Print only its bytes, without a trailing newline
         #[arg(long)]
         raw: bool,
     },
@@ -51,20 +51,20 @@ pub enum Action {
         /// The value; `-` reads it from standard input
         value: OsString,
     },
-    /// Remove a key; exit code 1 when there was none
+    /// Remove a key; exit code 1 if there was none
     Del {
         /// The key, any bytes
         key: OsString,
     },
-    /// Print entries in order of their keys, tab between key and value
+    /// Print entries in the order of their keys, with a tab between key and value
     Scan {
         /// First key
         #[arg(default_value = "")]
         from: OsString,
-        /// Most entries
+        /// Maximum number of entries
         #[arg(long, default_value_t = 100)]
         limit: u32,
-        /// Print a JSON object for each entry; what is not UTF-8 as `key_hex` and `value_hex`
+        /// Print one JSON object for each entry, with `key_hex` and `value_hex` for bytes that are not UTF-8
         #[arg(long)]
         json: bool,
     },

@@ -12,7 +12,7 @@ use crate::interrupt;
 use crate::lab::{calibrate, experiment, fit, hunt, replaced, runner, sensitivity, speed};
 use crate::output;
 
-/// The papers' figures on the simulated cluster, and their claims
+/// Reproduce the papers' figures on the simulated cluster and judge their claims
 #[derive(Debug, Subcommand)]
 #[command(
     after_help = "Examples:\n  dunlin lab run --quick --out report\n  dunlin lab run rb2-throughput\n  \
@@ -22,38 +22,38 @@ use crate::output;
     dunlin lab hunt --seeds 1000\n  dunlin lab fit cx3 'context_sets!' context_miss_ns"
 )]
 pub enum Command {
-    /// Name the figures
+    /// List the figures
     List {
         /// Print one JSON object
         #[arg(long)]
         json: bool,
     },
-    /// Print the file of a figure, to be changed and run: FLOCK's figures of RPC are such files
+    /// Print the experiment file of a figure, to be changed and run (FLOCK's figures of RPC have one)
     Show {
-        /// The figure
+        /// Name of the figure
         name: String,
     },
-    /// Run figures, or an experiment that a file describes
+    /// Run figures, or an experiment described by a file
     #[command(after_help = EXAMPLE)]
     Run {
-        /// Which figures and how much of them
+        /// Selection of figures and of how much of them to run
         #[command(flatten)]
         selection: Selection,
         /// Other NICs and parameters
         #[command(flatten)]
         replaced: replaced::Replaced,
-        /// Write CSV, SVG and, for figures, an HTML report into this folder
+        /// Folder to which CSV, SVG and, for figures, an HTML report are written
         #[arg(long)]
         out: Option<PathBuf>,
-        /// What only experiments take
+        /// Options of experiments only
         #[command(flatten)]
         experiment: experiment::Args,
     },
-    /// Print every key and column that the file of an experiment can have, as tables in Markdown
+    /// Print every key and column that an experiment's file can have, as tables in Markdown
     Keys,
     /// Judge every claim of the papers
     Score {
-        /// Which figures and how much of them
+        /// Selection of figures and of how much of them to run
         #[command(flatten)]
         selection: Selection,
         /// Other NICs and parameters
@@ -65,31 +65,31 @@ pub enum Command {
     },
     /// Compare the NIC model with the READ sweeps of FaSST's authors, and fit it to them
     Fit(fit::Args),
-    /// Make a parameter file for your own NIC, of what perftest printed on it
+    /// Make a parameter file for your own NIC from the output of perftest
     Calibrate(calibrate::Args),
-    /// Random loads under random faults, with invariants checked
+    /// Run random loads under random faults, and check invariants
     Hunt(hunt::Args),
-    /// Halve and double guessed parameters: which verdicts move?
+    /// Halve and double guessed parameters, and show which verdicts change
     Sensitivity(sensitivity::Args),
-    /// Events a second of this machine, on one core, and what larger clusters take
+    /// Measure how fast this machine simulates, and what larger clusters cost
     Speed(speed::Args),
-    /// Print a manifest for parameters, simulator, prices and figures as they are now, to be checked in after thought
+    /// Print a manifest of parameters, simulator, prices and figures as they are now, to be reviewed and checked in
     Freeze {
-        /// The day
+        /// Date of the freeze
         date: String,
         /// What changed since the last freeze, and why
         why: String,
-        /// What `dunlin lab score --json` of this program printed, for all calibrating figures
+        /// Output of `dunlin lab score --json` of this program, for all calibrating figures
         #[arg(long, value_name = "FILE")]
         score: PathBuf,
-        /// Freeze although this calibrating row misses; the scorecard will say so
+        /// Freeze even though this calibrating row misses; the scorecard will say so
         #[arg(long, value_name = "ROW")]
         admit: Vec<String>,
     },
 }
 
 /// What `dunlin lab run --help` ends with. A test runs the file.
-const EXAMPLE: &str = r#"An experiment is a file in TOML. This one asks how many clients a server takes, by two presets:
+const EXAMPLE: &str = r#"An experiment is a file in TOML. This one shows how many clients a server supports, by preset:
 
   # clients.toml
   [topology]
@@ -129,18 +129,18 @@ const SEED_MOST: u64 = (1 << 53) - (1 << 16);
 /// Which figures, and how much of them
 #[derive(Debug, clap::Args)]
 pub struct Selection {
-    /// Figures, as `dunlin lab list` names them, all of them without any; for `run` also an experiment, FILE.toml
+    /// Figures, as listed by `dunlin lab list`; for `run` also an experiment, FILE.toml [default: all figures]
     figures: Vec<String>,
-    /// Fewer points and shorter windows: a minute for all figures; an experiment's are in its table [quick]
+    /// Run fewer points with shorter windows: a minute for all figures; for an experiment, its table [quick]
     #[arg(long)]
     quick: bool,
-    /// Points worked on at once; as many as there are cores
+    /// Points simulated at once [default: number of cores]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
-    /// Seed of the first run; the others follow it. 1 for figures, the file's for an experiment
+    /// Seed of the first run; the others follow it [default: 1 for figures, the file's for an experiment]
     #[arg(long, value_parser = clap::value_parser!(u64).range(..=SEED_MOST))]
     seed: Option<u64>,
-    /// Runs of each figure, each by another seed: three, and one with --quick
+    /// Runs of each figure, each with another seed [default: 3, or 1 with --quick]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     seeds: Option<u16>,
 }

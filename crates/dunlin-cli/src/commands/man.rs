@@ -15,7 +15,7 @@ Examples:\n  \
   dunlin man | man -l -                              the first page\n  \
   dunlin man --out ~/.local/share/man/man1           all of them: then `man dunlin-perf-rpc`")]
 pub struct Args {
-    /// Write dunlin.1 and a page of each subcommand into this folder, instead of printing the first
+    /// Folder to which dunlin.1 and a page for each subcommand are written, instead of printing the first
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }

@@ -40,22 +40,22 @@ use crate::output;
     version,
     about = "Dunlin: RPC over RDMA, with or without the hardware",
     after_help = "Examples:\n  \
-        dunlin demo                     see it work\n  \
-        dunlin perf rpc                 a round trip between two processes\n  \
-        dunlin perf limits              what this machine allows, before any framework\n  \
-        dunlin doctor                   what is missing here, and how to get it\n\n\
-        Exit codes: 0 done, 1 it failed, 2 it was called wrongly, 130 Ctrl-C (with what was measured \
-        until then); of `call` with a method 64 and the number of the status with which it ended. \
-        What runs until it is stopped (serve, mount, volume export, capture, top on a terminal) ends \
-        with 0 on Ctrl-C.\n\n\
-        Settings: what the command line leaves out is taken from DUNLIN_CLIENT_... and DUNLIN_SERVER_... in the \
-        environment (DUNLIN_CLIENT_DEADLINE=2), then from [client] and [server] of the --config file.\n\n\
-        DUNLIN_LOG=debug says on standard error why connections begin and end; DUNLIN_LOG=dunlin_rpc=trace \
-        takes one crate alone. A server warns of clients that it refuses; DUNLIN_LOG=off has it silent.",
+        dunlin demo                     show a key-value store under load\n  \
+        dunlin perf rpc                 measure the round trip between two processes\n  \
+        dunlin perf limits              measure what this machine allows without a framework\n  \
+        dunlin doctor                   report what is missing here and how to get it\n\n\
+        Exit codes: 0 success, 1 failure, 2 incorrect usage, 130 Ctrl-C (what was measured until then is reported); \
+        `call` of a method: 64 plus the number of the status with which it ended. Commands that run until they are \
+        stopped (serve, mount, volume export, capture, top on a terminal) end with 0 on Ctrl-C.\n\n\
+        Settings: values not given on the command line are taken from the environment (DUNLIN_CLIENT_... and \
+        DUNLIN_SERVER_..., such as DUNLIN_CLIENT_DEADLINE=2), then from [client] and [server] of the --config \
+        file.\n\n\
+        DUNLIN_LOG=debug logs on standard error why connections begin and end; DUNLIN_LOG=dunlin_rpc=trace logs one \
+        crate only. Servers warn of clients that they refuse; DUNLIN_LOG=off turns this off.",
     arg_required_else_help = true
 )]
 pub struct Cli {
-    /// File of settings, in TOML; also DUNLIN_CONFIG
+    /// Settings file in TOML [env: DUNLIN_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// What to do.
@@ -66,44 +66,44 @@ pub struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Two processes, a key-value store and a load: see it work
+    /// Run a demonstration: server processes and a load
     Demo(demo::Args),
     /// Run a service
     Serve(Box<serve::Args>),
-    /// Call a handler by its number, or a method by its name
+    /// Call a handler by its number or a method by its name
     Call(Box<call::Args>),
-    /// See whether a server answers, and how fast
+    /// Check whether a server answers, and how fast
     Ping(ping::Args),
     /// Use the key-value service
     Kv(kv::Args),
     /// Mount the file system of a metadata server
     #[cfg(feature = "mount")]
     Mount(mount::Args),
-    /// Check the store of a metadata server
+    /// Check the store of a metadata server that is not running
     Fsck(fsck::Args),
-    /// Make, export and check volumes of blocks
+    /// Create, export, check and remove block volumes
     Volume(volume::Args),
-    /// Sort files of records by several processes
+    /// Sort files of records with several processes
     Sort(sort::Args),
-    /// Count the traffic of a capture by flow
+    /// Count the traffic in a capture by flow
     CountTraffic(count_traffic::Args),
     /// Run transactions by hand
     Txn(txn::Args),
     /// Watch a running server
     Top(top::Args),
-    /// See the calls of a running server
+    /// Capture the calls of a running server
     Capture(capture::Args),
-    /// Measure
+    /// Measure performance
     #[command(subcommand)]
     Perf(perf::Command),
-    /// The papers' figures on the simulated cluster, and their claims
+    /// Reproduce the papers' figures on the simulated cluster and judge their claims
     #[command(subcommand)]
     Lab(lab::Command),
-    /// See which devices there are and what they can do
+    /// List devices and their capabilities
     Devices(devices::Args),
-    /// See what is there, what is missing, and how to get it
+    /// Report what is available, what is missing, and how to get it
     Doctor(doctor::Args),
-    /// Print what a shell needs to complete this command
+    /// Print a shell completion script
     Completions(completions::Args),
     /// Write the manual pages
     Man(man::Args),

@@ -17,31 +17,31 @@ use crate::space::wait_for_space;
 /// Mount the file system of a metadata server
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-It needs root and /dev/fuse, but neither libfuse nor fusermount. Ctrl-C unmounts, after everything is synced. Where \
-the folder is busy that is said; a second Ctrl-C detaches it, and a third ends the command at once.\n\n\
+Needs root and /dev/fuse, but neither libfuse nor fusermount. Ctrl-C unmounts after everything is synced. If the \
+folder is busy, a message says so; a second Ctrl-C detaches the folder, and a third ends the command at once.\n\n\
 Examples:\n  \
   dunlin serve data --file /tmp/d0 --size 1GiB --listen dunlin://127.0.0.1:7501 &\n  \
   dunlin serve meta --store /tmp/meta --data dunlin://127.0.0.1:7501 &\n  \
   dunlin mount dunlin://127.0.0.1:7400 /mnt\n  \
-  dunlin mount dunlin://127.0.0.1:7400 /mnt --cache 0    for several clients: each stat asks")]
+  dunlin mount dunlin://127.0.0.1:7400 /mnt --cache 0    several clients: each stat asks the server")]
 pub struct Args {
-    /// The metadata server
+    /// Address of the metadata server
     address: Address,
-    /// The folder
+    /// Folder to mount on
     folder: PathBuf,
-    /// How long the kernel may keep names and attributes, in seconds
+    /// Seconds for which the kernel may cache names and attributes
     #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
     cache: f64,
-    /// How long an operation is tried while a server does not answer, in seconds
+    /// Seconds for which an operation is retried while a server does not answer
     #[arg(long, default_value = "30", value_parser = parse_seconds, value_name = "SECONDS")]
     patience: Duration,
-    /// How metadata calls cross [default: auto]
+    /// Preset used for metadata calls [default: auto]
     #[arg(long)]
     preset: Option<Preset>,
-    /// Threads that take the kernel's requests
+    /// Threads that handle the kernel's requests
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
     threads: u8,
-    /// File whose bytes the servers must prove to have
+    /// File with the shared secret; both sides must prove that they know it
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! What is sent by hand: bytes of the command line, or standard input.
+//! Payloads given by hand: bytes of the command line, or standard input.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -8,7 +8,7 @@ use dunlin::Client;
 use super::Failure;
 use crate::input;
 
-/// The bytes of an argument; `-` stands for standard input, of which no more is read than the server takes.
+/// The bytes of an argument; `-` stands for standard input, of which no more is read than the server accepts.
 pub(super) fn payload(client: &Client, argument: &OsStr) -> Result<Vec<u8>, Failure> {
     if argument != "-" {
         return Ok(argument.as_bytes().to_vec());

@@ -10,23 +10,23 @@ use super::{connect, Failure};
 use crate::histogram::{Latencies, Percentiles};
 use crate::{interrupt, output};
 
-/// See whether a server answers, and how fast
+/// Check whether a server answers, and how fast
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-It makes calls that every server answers, whatever its handlers are, one after the other. With time between \
-them the server may have gone to sleep: then its awakening is part of the figure. `dunlin perf rpc` has the \
-round trip of a server that is awake. Exit code 1 when a call failed.\n\n\
+Makes calls that every server answers, whatever its handlers are, one after the other. Between calls the server may \
+fall asleep; its wake-up is then part of the latency. `dunlin perf rpc` measures the round trip of a server that is \
+awake. Exit code 1 if a call failed.\n\n\
 Examples:\n  \
   dunlin ping 127.0.0.1:7400\n  \
   dunlin ping db1:7400 --count 1 --connect-timeout 2 --deadline 2    for scripts\n  \
   dunlin ping db1:7400 --count 1000 --interval 0.001 --json | jq .latency_ns")]
 pub struct Args {
-    /// Server
+    /// Address of the server
     address: Address,
-    /// Calls
+    /// Number of calls
     #[arg(long, short = 'c', default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
-    /// Time between two calls
+    /// Seconds between two calls
     #[arg(
         long,
         short = 'i',

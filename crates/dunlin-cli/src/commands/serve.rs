@@ -23,96 +23,97 @@ const LISTEN: &str = "dunlin://127.0.0.1:7400";
 /// Which service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Service {
-    /// Key-value store with an index for scans, for `dunlin kv` and `dunlin perf kv`
+    /// Key-value store with an ordered index, for `dunlin kv` and `dunlin perf kv`
     Kv,
-    /// Sends back what it is sent, for `dunlin call` and `dunlin perf`
+    /// Echo service, which returns the payload of each request, for `dunlin call` and `dunlin perf`
     Echo,
-    /// One machine of a database with transactions, for `dunlin perf txn` and programs
+    /// One machine of a transactional database, for `dunlin txn`, `dunlin perf txn` and programs
     Store,
-    /// Metadata of a file system, for `dunlin mount` and `dunlin perf meta`
+    /// Metadata server of a file system, for `dunlin mount` and `dunlin perf meta`
     Meta,
-    /// Data of a file system: memory over a file, which clients read and write by themselves
+    /// Data server of a file system: memory backed by a file, which clients read and write one-sided
     Data,
-    /// Copies of the blocks of volumes, for `dunlin volume`
+    /// Block server with copies of the blocks of volumes, for `dunlin volume`
     Blocks,
 }
 
 /// Run a service
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-It serves until Ctrl-C or SIGTERM, answers what it has taken, and ends with exit code 0; with 1 \
-when some answers could not be delivered.\n\n\
+Serves until Ctrl-C or SIGTERM, answers the requests that it has accepted, and ends with exit code 0, or 1 when some \
+answers could not be delivered.\n\n\
 Examples:\n  \
   dunlin serve kv                                        on port 7400\n  \
   dunlin serve echo --listen dunlin://127.0.0.1:7500\n  \
   dunlin serve store --table accounts:10000:8            a database of one machine\n  \
   dunlin serve store --machine 1 --machines 3 --load smallbank --listen dunlin://127.0.0.1:7401\n  \
   dunlin serve store --machine 1 --machines 3 --membership /tmp/bank --table accounts:10000:8 \\\n      \
-      --listen dunlin://127.0.0.1:7401                   the others replace it when it is gone\n  \
+      --listen dunlin://127.0.0.1:7401                   the others replace it when it fails\n  \
   dunlin serve store --membership /var/bank/who --log /var/bank/log0 --table accounts:10000:8\n      \
-                                                         what was acknowledged outlives kill -9, and the host\n  \
+                                                         what was acknowledged survives kill -9 and a host crash\n  \
   dunlin serve kv --memory 3GiB --keys 10000000          room for ten million keys\n  \
   dunlin serve data --file /tmp/d0 --size 1GiB --listen dunlin://127.0.0.1:7501\n  \
   dunlin serve meta --store /tmp/meta --data dunlin://127.0.0.1:7501\n  \
   dunlin serve blocks --log /var/blocks0 --listen dunlin://127.0.0.1:7601\n  \
   dunlin serve kv --secret-file key                      clients must have the same file\n  \
   dunlin serve kv --tls-cert db1.pem --tls-key db1.key --tls-ca clients.pem --rights rights.toml\n      \
-                                                         clients by certificate, and what each may do\n  \
-  dunlin serve echo --metrics 127.0.0.1:9464             live figures for Prometheus\n  \
-  dunlin --config dunlin.toml serve kv                   the rest from `[server]` of a file")]
+                                                         clients by certificate, with rights for each\n  \
+  dunlin serve echo --metrics 127.0.0.1:9464             metrics for Prometheus\n  \
+  dunlin --config dunlin.toml serve kv                   other settings from `[server]` of a file")]
 pub struct Args {
     /// Which service
     #[arg(value_enum)]
     service: Service,
-    /// Address to listen on; port 0 picks a free one, and the first line of output says which
-    /// [default: dunlin://127.0.0.1:7400]
+    /// Address to listen on; with port 0 a free port is chosen, and the first line of output shows it [default:
+    /// dunlin://127.0.0.1:7400]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<Address>,
-    /// Memory of the key-value store, less than 4 GiB, taken at the start; clients can read all of it
+    /// Memory of the key-value store, less than 4 GiB, allocated at start; clients can read all of it
     #[arg(long, default_value = "256MiB", value_name = "BYTES", value_parser = parse_bytes(1 << 20..=u32::MAX))]
     memory: u32,
-    /// Bytes of a region 'memory' of the echo service, which clients may read and write
+    /// Size of a region 'memory' of the echo service that clients may read and write
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes(1..=u32::MAX))]
     region: Option<u32>,
-    /// Keys that the key-value store is made for; by default one for each 256 bytes
+    /// Number of keys that the key-value store is sized for [default: one for every 256 bytes]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     keys: Option<u64>,
-    /// Serve over this device alone (see `dunlin devices`)
+    /// Serve over this device only (see `dunlin devices`)
     #[arg(long, value_parser = connect::parse_device)]
     device: Option<String>,
     /// Threads that poll for requests [default: 1]
     #[arg(long, value_name = "N")]
     pollers: Option<usize>,
-    /// Threads for handlers that take long [default: 4]
+    /// Threads for slow handlers [default: 4]
     #[arg(long, value_name = "N")]
     workers: Option<usize>,
-    /// Connections at a time, for each device; whoever comes beyond them is refused [default: 4096]
+    /// Maximum number of connections for each device; further ones are refused [default: 4096]
     #[arg(long, value_name = "N")]
     max_connections: Option<usize>,
-    /// Longest request that is taken; 64KiB and 1GiB are numbers, too [default: 16MiB]
+    /// Longest request accepted, such as 64KiB or 1GiB [default: 16MiB]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes(24..=u32::MAX))]
     max_message_bytes: Option<u32>,
-    /// Calls outstanding on a connection [default: 1024]
+    /// Maximum number of calls outstanding on a connection [default: 1024]
     #[arg(long, value_name = "N")]
     max_outstanding: Option<usize>,
-    /// Pin polling threads to cores, from this one on
+    /// Pin polling threads to consecutive cores, starting at this one
     #[arg(long, value_name = "CORE")]
     pin: Option<usize>,
-    /// Never sleep: lowest latency, at the price of a core for each poller
+    /// Never sleep: lowest latency, but each poller occupies a core
     #[arg(long)]
     spin: bool,
-    /// Answer `GET /metrics` there, for Prometheus; port 0 picks a free one, and the second line of output says which
+    /// Answer `GET /metrics` at this address, for Prometheus; with port 0 a free port is chosen, and the second line of
+    /// output shows it
     #[arg(long, value_name = "IP:PORT")]
     metrics: Option<SocketAddr>,
-    /// Let clients see the calls of all others, by `dunlin capture`
+    /// Allow clients to capture the calls of all others (`dunlin capture`)
     #[arg(long)]
     allow_capture: bool,
-    /// File whose bytes clients must prove to have
+    /// File with the shared secret; both sides must prove that they know it
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
     #[command(flatten)]
     tls: ServerOptions,
-    /// File of what clients may call and attach, by who they are (docs/security.md); without it all may do everything
+    /// File of what each client may call and attach (docs/security.md) [default: all may do everything]
     #[arg(long, value_name = "FILE")]
     rights: Option<PathBuf>,
     #[command(flatten)]

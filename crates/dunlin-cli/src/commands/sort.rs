@@ -1,4 +1,4 @@
-//! `dunlin sort`: files of records, sorted by several processes.
+//! `dunlin sort`: sorts files of records with several processes.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -21,17 +21,18 @@ use super::Failure;
 use crate::input::parse_long_bytes;
 use crate::{interrupt, output};
 
-/// Sort files of records by several processes
+/// Sort files of records with several processes
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Records are those of the sort benchmark: 100 bytes, of which the first ten are the key. Worker processes read a part \
-of the input each, put records into the memory of the worker that they belong to, sort what comes and write it.\n\n\
+Records are those of the sort benchmark: 100 bytes, of which the first ten are the key. Each worker process reads a \
+part of the input, puts the records into the memory of the workers that they belong to, sorts what it receives and \
+writes it.\n\n\
 Examples:\n  \
   dunlin sort make in --records 10000000        1 GB, the same for the same --seed\n  \
   dunlin sort run in out --workers 4 --memory 2GiB\n  \
-  dunlin sort run in out --memory 64MiB         what does not fit goes to files in between\n  \
-  dunlin sort check out                         in order? how many, which checksum, equal keys?\n\n\
-`dunlin perf sort` measures it beside one thread that does the same.")]
+  dunlin sort run in out --memory 64MiB         what does not fit is spilled to temporary files\n  \
+  dunlin sort check out                         order, number, checksum and duplicate keys\n\n\
+`dunlin perf sort` measures it against one thread that does the same.")]
 pub struct Args {
     #[command(subcommand)]
     action: Action,
@@ -41,17 +42,17 @@ pub struct Args {
 #[allow(missing_docs)]
 #[derive(Debug, Subcommand)]
 pub enum Action {
-    /// Make a file of records from a seed, laid out as gensort does
+    /// Generate a file of records from a seed, in gensort's layout
     Make {
-        /// The file; one that is there is replaced
+        /// File to write; an existing one is replaced
         file: PathBuf,
-        /// So many records
+        /// Number of records
         #[arg(long, value_name = "NUMBER")]
         records: u64,
-        /// The same seed makes the same records
+        /// Seed; the same seed generates the same records
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// So many different keys at most [default: any]
+        /// Maximum number of different keys [default: any]
         #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
         keys: Option<u64>,
         /// Print one JSON object
@@ -60,9 +61,9 @@ pub enum Action {
     },
     /// Sort a file into another one, or into itself
     Run {
-        /// What to sort
+        /// File to sort
         input: PathBuf,
-        /// Where to. It is replaced when all is done, and is as it was when not
+        /// File to write, which is replaced only when the sort is complete
         output: PathBuf,
         #[command(flatten)]
         how: How,
@@ -70,9 +71,9 @@ pub enum Action {
         #[arg(long)]
         json: bool,
     },
-    /// Look at a file by the rule of valsort: exit code 1 when it is not in order
+    /// Check a file as valsort does; exit code 1 if it is not in order
     Check {
-        /// The file
+        /// File to check
         file: PathBuf,
         /// Print one JSON object
         #[arg(long)]
@@ -83,25 +84,25 @@ pub enum Action {
     Worker,
 }
 
-/// How it is sorted.
+/// Options of a sort.
 #[derive(Debug, clap::Args)]
 pub struct How {
     /// Worker processes
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=WORKERS_MAX as i64))]
     pub workers: u16,
-    /// Memory for records, for all workers together; rings and programs take more
+    /// Memory for records, of all workers together; rings and programs use more
     #[arg(long, default_value = "1GiB", value_name = "BYTES", value_parser = parse_long_bytes(1..=1 << 44))]
     pub memory: u64,
-    /// Folder for what does not fit into memory [default: that of the output]
+    /// Folder for what does not fit into memory [default: folder of the output]
     #[arg(long, value_name = "FOLDER")]
     pub spill: Option<PathBuf>,
-    /// Device by which workers reach each other (see `dunlin devices`)
+    /// Device over which workers reach each other (see `dunlin devices`)
     #[arg(long, default_value = "shm", value_parser = parse_device)]
     pub device: String,
-    /// Composition of transport, channel, sharing and admission, one over RC
+    /// Preset used between workers, one over RC
     #[arg(long, default_value = "auto", value_parser = parse_preset)]
     pub preset: Preset,
-    /// Seconds that a worker may say nothing before the sort is given up
+    /// Seconds that a worker may be silent before the sort is given up
     #[arg(long, default_value = "120", value_parser = parse_seconds, value_name = "SECONDS")]
     pub patience: Duration,
 }

@@ -13,21 +13,21 @@ use crate::{interrupt, output};
 /// Watch a running server
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Shows requests a second, connections, and the queue-pair scheduler: each client's active lanes, credits and \
-coalescing degree, and of clients that report (`--report`, `ClientBuilder::reports_figures`) which lanes \
-their threads are on. It asks the server itself, over its own protocol; a server that is built with \
-`shows_figures(false)` does not answer. Where the output is no terminal, it prints tables.\n\n\
+Shows requests per second, connections, and the queue-pair scheduler: each client's active lanes, credits and \
+coalescing degree, and for clients that report (`--report`, `ClientBuilder::reports_figures`) which lanes their \
+threads use. It asks the server itself, over its own protocol; a server built with `shows_figures(false)` does not \
+answer. If the output is not a terminal, it prints tables.\n\n\
 Examples:\n  \
   dunlin top 127.0.0.1:7400\n  \
   dunlin top db1:7400 --interval 0.2\n  \
   dunlin top db1:7400 --count 1 --json | jq .requests_per_s")]
 pub struct Args {
-    /// Server
+    /// Address of the server
     address: Address,
-    /// Time between two looks
+    /// Seconds between updates
     #[arg(long, default_value = "1", value_parser = perf::parse_seconds, value_name = "SECONDS", allow_negative_numbers = true)]
     interval: Duration,
-    /// End after so many updates
+    /// Number of updates after which to end
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// Print one JSON object for each update

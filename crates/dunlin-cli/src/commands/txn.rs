@@ -14,41 +14,41 @@ use crate::output;
 /// Run transactions by hand
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Operations, of which all that are given are one transaction:\n  \
+Operations, all of which form one transaction:\n  \
   get TABLE KEY           print the value, or that there is none\n  \
-  put TABLE KEY VALUE     set it\n  \
-  add TABLE KEY NUMBER    add to it, from 0 where there is none, and print the sum\n  \
-  del TABLE KEY           remove it\n\
-Without an operation each line of standard input is a transaction. Keys are numbers.\n\n\
+  put TABLE KEY VALUE     set the value\n  \
+  add TABLE KEY NUMBER    add to the value, or to 0 if there is none, and print the sum\n  \
+  del TABLE KEY           remove the key\n\
+Without operations, each line of standard input is a transaction. Keys are numbers.\n\n\
 Examples (with `dunlin serve store --table accounts:10000:8` in another shell):\n  \
   dunlin txn put accounts 1 100\n  \
   dunlin txn add accounts 1 -30 add accounts 2 30\n  \
   dunlin txn get accounts 1 get accounts 2\n  \
   dunlin txn --values text put names 7 dunlin\n  \
-  dunlin txn --machines                        who is a member, where machines replace each other")]
+  dunlin txn --machines                        the members, where machines replace each other")]
 pub struct Args {
-    /// A machine of the database, once for each
+    /// Address of a machine of the database; repeat for each
     #[arg(
         long,
         default_value = "dunlin://127.0.0.1:7400",
         value_name = "ADDRESS"
     )]
     address: Vec<Address>,
-    /// How transactions validate, log and commit
+    /// Protocol for validation, logging and commit
     #[arg(long, default_value = "auto", value_parser = ["fasst", "flocktx", "scaletx", "scaletx-o", "auto"])]
     protocol: String,
-    /// What values are
+    /// Type of the values
     #[arg(long, value_enum, default_value_t = Values::Number)]
     values: Values,
-    /// How long a transaction may be tried again, which others or a failing machine keep from committing
+    /// Seconds for which a transaction is retried that others or a failing machine keep from committing
     #[arg(long, default_value = "5", value_parser = parse_seconds, value_name = "SECONDS", allow_negative_numbers = true)]
     within: Duration,
-    /// Print who is a member, and run no transaction
+    /// Print the members, and run no transaction
     #[arg(long, conflicts_with = "operations")]
     machines: bool,
     #[command(flatten)]
     connect: connect::Options,
-    /// What the transaction does
+    /// Operations of the transaction
     #[arg(
         trailing_var_arg = true,
         allow_hyphen_values = true,
@@ -57,12 +57,12 @@ pub struct Args {
     operations: Vec<String>,
 }
 
-/// What the values of tables are.
+/// The type of the values of tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Values {
-    /// Whole numbers of 8 bytes, as programs have them in a `Table<u64, i64>`
+    /// Integers of 8 bytes, as in a `Table<u64, i64>`
     Number,
-    /// Text, `Table<u64, String>`
+    /// Text, as in a `Table<u64, String>`
     Text,
 }
 

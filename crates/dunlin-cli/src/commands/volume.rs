@@ -1,4 +1,4 @@
-//! `dunlin volume`: volumes of blocks, as a whole.
+//! `dunlin volume`: creates, exports, checks and removes block volumes.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use super::{connect, Failure};
 use crate::input::parse_long_bytes;
 use crate::{interrupt, output};
 
-/// Make, export and check volumes of blocks
+/// Create, export, check and remove block volumes
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A volume has three copies of each block, on three servers or spread over more; on one server it has one. Servers are \
-given in the same order each time.\n\n\
+A volume has three copies of each block, on three servers or spread over more; on one server it has one copy. The \
+servers must be given in the same order every time.\n\n\
 Examples:\n  \
   dunlin serve blocks --log /var/blocks0 --listen dunlin://127.0.0.1:7601 &    and 7602, 7603\n  \
   S=dunlin://127.0.0.1:7601,dunlin://127.0.0.1:7602,dunlin://127.0.0.1:7603\n  \
@@ -34,25 +34,25 @@ pub struct Args {
 #[allow(missing_docs)]
 #[derive(Debug, Subcommand)]
 pub enum Action {
-    /// Make a volume
+    /// Create a volume
     Create {
         #[command(flatten)]
         of: Which,
-        /// Its bytes, a multiple of 4096
+        /// Size of the volume, a multiple of 4096 bytes
         #[arg(long, value_name = "BYTES", value_parser = parse_long_bytes(BLOCK_BYTES as u64..=1 << 44))]
         size: u64,
     },
-    /// Export a volume by NBD until Ctrl-C; whoever had it open is replaced
+    /// Export a volume by NBD until Ctrl-C; a client that has it open is replaced
     Export {
         #[command(flatten)]
         of: Which,
-        /// Where: unix:PATH or tcp:HOST:PORT, where port 0 picks a free one. There is no password: who can connect can
-        /// read and write
+        /// Address of the export, unix:PATH or tcp:HOST:PORT, where port 0 chooses a free port. There is no password:
+        /// every client that can connect can read and write
         #[arg(long, value_name = "WHERE")]
         nbd: NbdAddress,
     },
-    /// Compare all copies of all blocks with each other and their checksums, while nobody writes; exit code 1 when some
-    /// differ
+    /// Compare all copies of all blocks with each other and their checksums while nothing is written; exit code 1 if
+    /// some differ
     Check {
         #[command(flatten)]
         of: Which,
@@ -64,12 +64,12 @@ pub enum Action {
     },
 }
 
-/// Which volume, and how its servers are reached.
+/// The volume, and how its servers are reached.
 #[derive(Debug, clap::Args)]
 pub struct Which {
-    /// Its name
+    /// Name of the volume
     name: String,
-    /// Its servers, separated by commas or one at a time, in the same order each time
+    /// Servers of the volume, separated by commas or one at a time, in the same order every time
     #[arg(
         long = "server",
         value_name = "ADDRESS",
@@ -77,10 +77,10 @@ pub struct Which {
         required = true
     )]
     servers: Vec<Address>,
-    /// Seconds that a copy may leave a request unanswered before the others go on without it
+    /// Seconds for which a copy may leave a request unanswered before the others go on without it
     #[arg(long, default_value = "2", value_parser = parse_seconds, value_name = "SECONDS")]
     replace_after: Duration,
-    /// Seconds that it is tried while too few copies answer
+    /// Seconds for which a request is retried while too few copies answer
     #[arg(long, default_value = "30", value_parser = parse_seconds, value_name = "SECONDS")]
     patience: Duration,
     #[command(flatten)]

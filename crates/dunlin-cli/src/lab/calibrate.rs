@@ -12,12 +12,13 @@ use super::{runner, search, unknown};
 use crate::commands::Failure;
 use crate::output;
 
-/// Make a parameter file for your own NIC, of what perftest printed on it
+/// Make a parameter file for your own NIC from the output of perftest
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Runs of ib_write_lat, ib_read_lat, ib_write_bw and ib_read_bw over RC between two hosts are replayed on the model, and \
-the parameters that they tell of are changed until both agree. Sweeps of sizes (-a) and of queue pairs (-q 1, 16, 256) \
-tell more than single runs. What nothing measured tells of stays as in --like, and is named.\n\n\
+Runs of ib_write_lat, ib_read_lat, ib_write_bw and ib_read_bw over RC between two hosts are replayed on the model, \
+and the parameters that they depend on are changed until both agree. Sweeps of sizes (-a) and of queue pairs (-q 1, \
+16, 256) determine more than single runs. Parameters that no measurement determines stay as in --like, and are \
+listed.\n\n\
 Examples:\n  \
   for q in 1 4 16 64 256; do ib_read_bw -q $q -s 64 HOST; done | tee reads.txt\n  \
   ib_write_lat -a HOST > latency.txt; ib_write_bw -a HOST > writes.txt\n  \
@@ -25,33 +26,33 @@ Examples:\n  \
   dunlin lab calibrate *.txt --hold-out              how well it predicts every other line\n\n\
 In an experiment: nic_file = \"my-nic.toml\" (docs/experiments.md).")]
 pub struct Args {
-    /// What perftest printed; - for standard input
+    /// Output of perftest; - for standard input
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// The NIC that yours is like: where the fit begins, and what it keeps of what was not measured
+    /// NIC that yours is like: the fit starts there, and keeps what was not measured
     #[arg(long, default_value = "connectx-5", value_parser = PossibleValuesParser::new(NIC_NAMES))]
     like: String,
     /// Processors of both hosts
     #[arg(long, default_value = "xeon-gold-5118", value_parser = PossibleValuesParser::new(CPU_NAMES))]
     cpu: String,
-    /// Switch between both
+    /// Switch between the hosts
     #[arg(long, default_value = "sb7890", value_parser = PossibleValuesParser::new(SWITCH_NAMES))]
     switch: String,
-    /// What the NIC is called in the file
+    /// Name of the NIC in the file
     #[arg(long, default_value = "mine")]
     name: String,
-    /// Write the parameter file there
+    /// File to which the parameters are written
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Keep every other line from the fit, and say how well it is predicted
+    /// Exclude every other line from the fit, and report how well these lines are predicted
     #[arg(long)]
     hold_out: bool,
     #[command(flatten)]
     search: search::SearchArgs,
-    /// Seed of the simulated runs, and of the starts
+    /// Seed of the simulated runs and of the starts
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Lines worked on at once; as many as there are cores
+    /// Lines simulated at once [default: number of cores]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
     /// Print one JSON object

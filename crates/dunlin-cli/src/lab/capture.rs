@@ -25,10 +25,10 @@ pub(super) struct CaptureArgs {
     /// Write the packets of the first run into a pcapng file, as RoCEv2 with simulated times, for Wireshark and tshark
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
-    /// Only those of this host, or group of hosts; several may be named
+    /// Only packets of this host or group of hosts; may be given several times
     #[arg(long, value_name = "NAME", requires = "capture")]
     capture_host: Vec<String>,
-    /// Most packets; each is one at the host that it leaves, and one where it arrives
+    /// Maximum number of packets, each counted where it is sent and again where it arrives
     #[arg(
         long,
         value_name = "N",
@@ -37,7 +37,7 @@ pub(super) struct CaptureArgs {
         value_parser = clap::value_parser!(u64).range(1..)
     )]
     capture_packets: u64,
-    /// Most bytes of packets
+    /// Maximum number of bytes of packets
     #[arg(
         long,
         value_name = "BYTES",
@@ -46,7 +46,7 @@ pub(super) struct CaptureArgs {
         value_parser = parse_long_bytes(1..=u64::MAX)
     )]
     capture_bytes: u64,
-    /// Keep so much of each packet, headers included
+    /// Bytes kept of each packet, headers included
     #[arg(
         long,
         value_name = "BYTES",

@@ -12,24 +12,25 @@ use crate::commands::Failure;
 use crate::interrupt;
 use crate::output;
 
-/// What only experiments take.
+/// Options of experiments only.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Experiments (FILE.toml)")]
 pub struct Args {
-    /// Runs of each point, each by another seed: mean and 95 % confidence interval
+    /// Runs of each point, each with another seed: mean and 95 % confidence interval
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     repeat: Option<u64>,
-    /// Divide each run among so many cores: for few long ones, since runs beside each other gain more. They show the
-    /// same. Faults, columns about queues, --capture and --trace take one core
+    /// Cores among which each run is divided; worthwhile for few long runs, since running several at once gains more.
+    /// Results are the same. Faults, columns about queues, --capture and --trace use one core
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     cores: Option<u16>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-    /// Print beside it what another simulator showed of the same: a file of its runs, as data/peers/runs.csv of the lab
+    /// File with another simulator's results for the same runs, to be printed for comparison, such as
+    /// data/peers/runs.csv of the lab
     #[arg(long, value_name = "FILE")]
     beside: Option<PathBuf>,
-    /// See only whether the file is right
+    /// Only check the file
     #[arg(long)]
     check: bool,
     #[command(flatten)]

@@ -12,26 +12,26 @@ use crate::output;
 /// Compare the NIC model with the READ sweeps of FaSST's authors, and fit it to them
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The NIC
+    /// NIC to compare or fit
     nic: Nic,
-    /// NAME=VALUE sets a parameter, NAME fits it, NAME! fits it in whole numbers
+    /// Parameters: NAME=VALUE sets one, NAME fits it, NAME! fits it in whole numbers
     parameters: Vec<String>,
-    /// Keep every other row from the fit, and say how well these are predicted
+    /// Exclude every other row from the fit, and report how well these rows are predicted
     #[arg(long)]
     hold_out: bool,
-    /// So many seeds, from 1 on, each of which draws anew which contexts collide; errors are their means
+    /// Number of seeds, starting at 1, each of which determines which contexts collide; errors are their means
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
     #[command(flatten)]
     search: search::SearchArgs,
-    /// Draws the starts
+    /// Seed of the starts
     #[arg(long, default_value_t = 1)]
     start_seed: u64,
-    /// Operations of a machine that a point is measured for, after as many to come to rest: with 1000 some points
-    /// with many queue pairs are an eighth off
+    /// Operations of each machine measured for a point, after as many to warm up; with 1000 some points with many queue
+    /// pairs are an eighth off
     #[arg(long, default_value_t = 4_000, value_parser = clap::value_parser!(u64).range(100..=1_000_000))]
     operations: u64,
-    /// Points worked on at once; as many as there are cores
+    /// Points simulated at once [default: number of cores]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
 }

@@ -17,10 +17,10 @@ const SEEDS_MAX: u64 = 1_000_000;
 /// From here on so many seeds there are.
 const FROM_MAX: u64 = u64::MAX - SEEDS_MAX;
 
-/// Random loads under random faults, with invariants checked
+/// Run random loads under random faults, and check invariants
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// So many seeds
+    /// Number of seeds
     #[arg(
         long,
         default_value_t = 50,
@@ -28,7 +28,7 @@ pub struct Args {
         value_parser = clap::value_parser!(u64).range(1..=SEEDS_MAX)
     )]
     seeds: u64,
-    /// The first of them
+    /// First seed
     #[arg(
         long,
         default_value_t = 0,
@@ -36,14 +36,14 @@ pub struct Args {
         value_parser = clap::value_parser!(u64).range(..=FROM_MAX)
     )]
     from: u64,
-    /// This load with every seed: queue pairs, the RPC, or rings. Otherwise each seed draws one (and other faults with
-    /// it)
+    /// Load to run with every seed: queue pairs, the RPC, or rings [default: each seed draws one, which also changes
+    /// its faults]
     #[arg(long, value_parser = load())]
     load: Option<Load>,
-    /// This seed alone
+    /// Run this seed only
     #[arg(long)]
     seed: Option<u64>,
-    /// Seeds worked on at once; as many as there are cores
+    /// Seeds simulated at once [default: number of cores]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
 }

@@ -12,12 +12,11 @@ use crate::commands::Failure;
 /// Other NICs and parameters
 #[derive(Debug, clap::Args)]
 pub struct Replaced {
-    /// A NIC in the place of all others: a parameter file, as `dunlin lab calibrate` makes one. No claim is judged by
-    /// it
+    /// Parameter file of a NIC that replaces all others, as made by `dunlin lab calibrate`; no claim is judged with it
     #[arg(long, value_name = "FILE")]
     nic: Option<PathBuf>,
-    /// Change a parameter, nic.tx_wqe_ns=20, cpu.copy_ns=7.5, switch.lossless=0, or a key of an experiment's file,
-    /// clients.threads=8; any number of times
+    /// Change a parameter (nic.tx_wqe_ns=20, cpu.copy_ns=7.5, switch.lossless=0) or a key of an experiment's file
+    /// (clients.threads=8); may be given several times
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
 }

@@ -13,10 +13,10 @@ const ROUNDS: usize = 2;
 /// Options of both.
 #[derive(Debug, clap::Args)]
 pub(super) struct SearchArgs {
-    /// So many starts: the given values, and others drawn around them; the best of them is refined
+    /// Number of starts: the given values, and others drawn around them; the best one is refined
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
     starts: u16,
-    /// After so many minutes the search ends with the best so far; what that leaves open is tried behind it
+    /// Minutes after which the search ends with the best values so far; checks of the result follow
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u16).range(1..))]
     minutes: u16,
 }

@@ -11,10 +11,10 @@ use crate::commands::Failure;
 use crate::interrupt;
 use crate::output;
 
-/// Halve and double guessed parameters: which verdicts move?
+/// Halve and double guessed parameters, and show which verdicts change
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Which figures and how much of them
+    /// Selection of figures and of how much of them to run
     #[command(flatten)]
     selection: Selection,
     /// Only parameters of this NIC, host or switch, such as ConnectX-5; may be given several times

@@ -7,21 +7,21 @@ use crate::commands::Failure;
 use crate::interrupt;
 use crate::output::{bytes, print, print_json, progress_bar};
 
-/// How fast this machine simulates
+/// Measure how fast this machine simulates, and what larger clusters cost
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Two runs (points of a figure, seeds) at once are nearly twice as fast on two cores; one run that is divided among two \
-cores gains less, and is the same run. With --machines each machine has a thread that asks 15 others and one that \
-answers, by FaSST's datagrams, on one core and on two. \
-Memory is the most that the process has had: ask for one size to see what that takes.\n\n\
+Two runs (points of a figure, seeds) at once are nearly twice as fast on two cores; one run divided among two cores \
+gains less, and gives the same result. With --machines, each machine has a thread that sends requests to 15 others \
+and one that answers, by FaSST's datagrams, on one core and on two. Memory is the peak of the process: ask for a \
+single size to see what it takes.\n\n\
 Examples:\n  \
   dunlin lab speed\n  \
   dunlin lab speed --machines 24,96,192 --json | jq .clusters")]
 pub struct Args {
-    /// Clusters of so many machines, too, smaller ones first
+    /// Also simulate clusters of this many machines, smaller ones first
     #[arg(long, value_delimiter = ',', value_name = "COUNTS", value_parser = clap::value_parser!(u16).range(2..=512))]
     machines: Vec<u16>,
-    /// A tenth of the virtual time of the two loads: to see that it works
+    /// Run a tenth of the virtual time of the two loads, as a quick test
     #[arg(long)]
     quick: bool,
     /// Print one JSON object

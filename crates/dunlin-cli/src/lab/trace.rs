@@ -15,16 +15,16 @@ use crate::trace::{Bounds, Recorder};
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "A trace (FILE.toml)")]
 pub(super) struct TraceArgs {
-    /// Write what cores, NICs, queues and caches do in the first run, as a trace that https://ui.perfetto.dev opens
+    /// Write a trace of cores, NICs, queues and caches in the first run, for https://ui.perfetto.dev
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Only from this time on, since the clients began: 100us
+    /// Start of the trace, counted from the start of the clients, such as 100us
     #[arg(long, value_name = "TIME", requires = "trace", value_parser = time)]
     trace_from: Option<Duration>,
-    /// Only until this time
+    /// End of the trace
     #[arg(long, value_name = "TIME", requires = "trace", value_parser = time)]
     trace_until: Option<Duration>,
-    /// Most slices and values of counters, of some 25 bytes each
+    /// Maximum number of slices and counter values, of some 25 bytes each
     #[arg(
         long,
         value_name = "N",

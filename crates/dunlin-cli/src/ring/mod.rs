@@ -29,15 +29,15 @@ use serde::{Deserialize, Serialize};
 pub enum Choice {
     /// RB²: slots, write twice, lazy push, adaptive batching, zero copy
     Rb2,
-    /// FaRM: an array at the receiver alone, messages polled, no batching
+    /// FaRM: an array at the receiver only, messages polled, no batching
     Farm,
-    /// SocksDirect: WRITE with immediate data, ten under way, copies
+    /// SocksDirect: WRITE with immediate data, ten in flight, copies
     Socksdirect,
     /// L5: write twice, no batching, copies
     L5,
     /// MVAPICH: a list of slots, messages polled, the head pushed each time
     Mvapich,
-    /// No ring at all: WRITEs to the same places, as perftest does
+    /// No ring: WRITEs to the same places, as perftest does
     Raw,
 }
 
@@ -51,39 +51,38 @@ pub enum Without {
     SyncAhead,
     /// The elastic threshold (M4)
     Elastic,
-    /// The lazy push: the head is pushed after every message (M5)
+    /// Lazy push (M5): the head is pushed after every message
     LazyPush,
-    /// Messages that are made where they are sent from, and read where they arrive (M6)
+    /// Zero copy: messages written where they are sent from and read where they arrive (M6)
     ZeroCopy,
-    /// Cache lines of their own for pointers and slots (M7)
+    /// Separate cache lines for pointers and slots (M7)
     CacheLines,
     /// Huge pages (M8)
     HugePages,
-    /// One NUMA node for both sides (M9): the producer is moved to another, where there is one; rings know nothing of
-    /// nodes
+    /// One NUMA node for both sides (M9): the producer is moved to another node, if there is one
     Numa,
 }
 
-/// How messages tell their length.
+/// How the length of messages is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Lengths {
-    /// All alike: slot size is message size, as in the paper's evaluation
+    /// All the same: slot size is message size, as in the paper's evaluation
     Fixed,
-    /// Each its own, in a header of eight bytes
+    /// Of each message, in a header of eight bytes
     Header,
 }
 
-/// What is done with the rings.
+/// The communication pattern.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, clap::ValueEnum, Serialize, Deserialize,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Test {
-    /// As many messages as go, one way (Exp#1 and, with several pairs, Exp#3)
+    /// Messages one way at full rate (Exp#1 and, with several pairs, Exp#3)
     #[default]
     OneWay,
-    /// One message there and one back, without batching; latencies are round trips (Exp#2)
+    /// One message there and one back at a time, without batching; latencies are round trips (Exp#2)
     PingPong,
 }
 
@@ -100,7 +99,7 @@ pub struct Plan {
     pub size: usize,
     /// Slots of the ring.
     pub slots: usize,
-    /// How messages tell their length.
+    /// How the length of messages is encoded.
     pub lengths: Lengths,
     /// What is done with it.
     pub test: Test,

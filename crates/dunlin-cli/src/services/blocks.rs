@@ -12,10 +12,10 @@ use crate::input::parse_long_bytes;
 /// The word that stands for no directory.
 const MEMORY: &str = "memory";
 
-/// What it takes.
+/// Options of a block server.
 #[derive(Debug, clap::Args)]
 pub struct BlockServerOptions {
-    /// With `blocks`: bytes of volumes that it takes at most
+    /// With `blocks`: maximum total size of the volumes, in bytes
     #[arg(
         long, default_value = "16GiB", value_name = "BYTES", value_parser = parse_long_bytes(1 << 20..=u64::MAX)
     )]

@@ -11,34 +11,34 @@ use crate::commands::perf::parse_seconds;
 use crate::commands::Failure;
 use crate::input::parse_bytes;
 
-/// When something counts as kept.
+/// When data counts as durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Kept {
-    /// On disk: it outlives the machine's power
+    /// On disk: survives a power failure
     Power,
-    /// With the kernel: it outlives the process
+    /// In the kernel: survives the end of the process
     Process,
 }
 
-/// What they keep, and where.
+/// Options of the servers of a file system.
 #[derive(Debug, clap::Args)]
 pub struct FileServerOptions {
-    /// With `meta`: folder of the journal; made where it is not there
+    /// With `meta`: folder of the journal, created if missing
     #[arg(long, value_name = "FOLDER")]
     store: Option<PathBuf>,
-    /// With `meta`: a data server, once for each
+    /// With `meta`: address of a data server; repeat for each
     #[arg(long = "data", value_name = "ADDRESS")]
     data: Vec<Address>,
-    /// With `meta`: seconds that a client may be silent before its files go to others
+    /// With `meta`: seconds that a client may be silent before its session ends and its leases go to others
     #[arg(long, default_value = "10", value_parser = parse_seconds, value_name = "SECONDS")]
     lease: Duration,
-    /// With `data`: the file of its extents; made where it is not there
+    /// With `data`: file of the extents, created if missing
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// With `data`: bytes that it offers; it takes as much memory
+    /// With `data`: bytes to offer; takes as much memory
     #[arg(long, default_value = "256MiB", value_name = "BYTES", value_parser = parse_bytes(1 << 20..=u32::MAX))]
     size: u32,
-    /// With `meta`, `data` and `blocks`: when something counts as kept
+    /// With `meta`, `data` and `blocks`: when data counts as durable
     #[arg(long, value_enum, default_value_t = Kept::Power)]
     pub durability: Kept,
 }

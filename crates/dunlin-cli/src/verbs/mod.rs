@@ -1,4 +1,4 @@
-//! `dunlin perf verbs`: perftest's tests, written over the wall and so for every device behind it.
+//! `dunlin perf verbs`: perftest's tests, written on the verbs layer and so for every device.
 //!
 //! Two processes: the *active* side is the command itself, the *passive* side a second process of this program
 //! ([`crate::peer`]). They tell each other their addresses over the second one's standard input and output. Where the

@@ -16,12 +16,12 @@ use super::payload::payload;
 use super::{connect, Failure};
 use crate::output;
 
-/// Call a handler by its number, or a method by its name
+/// Call a handler by its number or a method by its name
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A name calls a method of a typed service. What its messages are, the server's reflection service says, or a .proto \
-file (--proto). Requests are JSON, one for a unary method, any number one after the other for a stream; responses come \
-as JSON, too, and those of a stream when they come. Without a word the request is {}.\n\n\
+A method of a typed service is called by its name. Its message types come from the server's reflection service or \
+from a .proto file (--proto). Requests are JSON: one for a unary method, any number one after the other for a stream; \
+an omitted request is {}. Responses are printed as JSON, those of a stream as they arrive.\n\n\
 Examples (with `dunlin serve echo` in another shell):\n  \
   dunlin call 127.0.0.1:7400 1 hello\n  \
   head -c 1000000 /dev/urandom | dunlin call 127.0.0.1:7400 1 - | wc -c\n  \
@@ -29,36 +29,36 @@ Examples (with `dunlin serve echo` in another shell):\n  \
   dunlin call 127.0.0.1:7400 --describe dunlin.Measure\n  \
   dunlin call 127.0.0.1:7400 dunlin.Measure/Echo '{\"words\": \"hello\"}'\n  \
   dunlin call db1:7400 routeguide.RouteGuide/RouteChat - --proto route_guide.proto < notes.json\n\n\
-Exit codes: 0 done; 1 no call could be made; 2 it was called wrongly, and nothing was called: no such service, method \
-or field, no JSON; 64 and gRPC's number of the status with which a call ended: 69 NOT_FOUND, 76 UNIMPLEMENTED.")]
+Exit codes: 0 success; 1 no call could be made; 2 incorrect usage, and nothing was called: no such service, method or \
+field, invalid JSON; 64 plus gRPC's number of the status with which the call ended: 69 NOT_FOUND, 76 UNIMPLEMENTED.")]
 pub struct Args {
-    /// Server
+    /// Address of the server
     address: Address,
-    /// Number of the handler, or the method: SERVICE/METHOD; with --list a service, with --describe also a message
+    /// Number of the handler, or SERVICE/METHOD; with --list a service, with --describe also a message
     #[arg(value_name = "HANDLER|METHOD", required_unless_present_any = ["list", "describe"])]
     what: Option<String>,
     /// Request: any bytes, or JSON for a method; `-` reads standard input
     #[arg(default_value = "", conflicts_with_all = ["list", "describe"])]
     payload: OsString,
-    /// Print the names of all services, or of a service's methods
+    /// List all services, or the methods of a service
     #[arg(long, conflicts_with = "describe")]
     list: bool,
-    /// Print what a service, a method or a message is; without a name all services
+    /// Describe a service, a method or a message; without a name, all services
     #[arg(long)]
     describe: bool,
-    /// Take messages from this .proto file, or set of descriptors, instead of asking the server
+    /// Take message types from this .proto file or descriptor set instead of asking the server
     #[arg(long, value_name = "FILE")]
     proto: Vec<PathBuf>,
-    /// Folder in which imports of --proto are looked for, beside the file's own
+    /// Folder to search for imports of --proto, in addition to the file's own
     #[arg(long, short = 'I', value_name = "DIR")]
     include: Vec<PathBuf>,
     /// Metadata of the call; may be given several times
     #[arg(long, short = 'H', value_name = "NAME=VALUE", value_parser = parse_header)]
     header: Vec<(String, String)>,
-    /// JSON on one line each: messages, lists, the status of a call that failed
+    /// Print JSON, each message, list or status of a failed call on one line
     #[arg(long)]
     json: bool,
-    /// Say on standard error what the connection uses, and why; of a method, metadata of the response
+    /// Print on standard error what the connection uses and why, and the response metadata of a method
     #[arg(long, short)]
     verbose: bool,
     #[command(flatten)]

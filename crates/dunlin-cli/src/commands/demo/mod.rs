@@ -16,39 +16,39 @@ use crate::services::child::ServerProcess;
 /// What is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum What {
-    /// A key-value store under YCSB B: 95 % reads and 5 % updates of 100-byte values, keys by Zipf's law
+    /// A key-value store under YCSB B: 95 % reads and 5 % updates of 100-byte values, Zipfian keys
     Kv,
-    /// The same store's ordered index under YCSB E: 95 % scans of 1 to 100 entries, 5 % inserts
+    /// The store's ordered index under YCSB E: 95 % scans of 1 to 100 entries, 5 % inserts
     Index,
-    /// A bank on three machines with a copy each: one of them is killed under load, and comes back
+    /// A bank on three machines with a copy each, one of which is killed under load and comes back
     Txn,
-    /// A file system: files are written and read one-sided, and are there after its metadata server was killed
+    /// A file system whose files are written and read one-sided, and survive the kill of its metadata server
     Fs,
-    /// A byte stream beside the kernel's TCP
+    /// A byte stream, compared with the kernel's TCP
     Stream,
 }
 
-/// Server processes, and a load from this one: see it work
+/// Run a demonstration: server processes and a load
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 By default a second process serves a key-value store; this one loads it and reads and updates entries. Requests and \
 responses are one-sided WRITEs into each other's memory: no system call, no socket, no copy through the kernel.\n\n\
-Nothing is left: neither processes nor files.\n\n\
+No processes or files are left behind.\n\n\
 Examples:\n  \
   dunlin demo                  a key-value store\n  \
   dunlin demo --what txn       a bank whose machines are killed\n  \
   dunlin demo --what fs        a file system whose server is killed")]
 pub struct Args {
-    /// What to show
+    /// Demonstration to run
     #[arg(long, value_enum, default_value = "kv")]
     what: What,
-    /// How long to run the load
+    /// Seconds to run the load
     #[arg(long, default_value = "5", value_parser = parse_seconds, allow_negative_numbers = true)]
     seconds: Duration,
-    /// Entries in the store, accounts in the bank
+    /// Number of entries in the store, or of accounts in the bank
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     entries: u32,
-    /// Calls outstanding, of the key-value store
+    /// Calls outstanding at the key-value store
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=512))]
     outstanding: u32,
     /// Print one JSON object

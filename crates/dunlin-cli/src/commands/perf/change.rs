@@ -25,28 +25,28 @@ const NOTICED: f64 = 0.05;
 /// Measure what callers notice while a client changes its preset and changes back
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Threads of one client call an echo without pause, each with one call out; without --address its server process is \
-pinned to the second core, and the first thread to the first. After a third of the time the client changes \
-to the other preset, after two thirds back again; no call may fail. Said of each change: how long the call that \
-changes takes, the longest call that was out, the dip of the rate in windows of 10 ms, and until when a window differed \
-from those before it.\n\n\
+Threads of one client call an echo handler without pause, each with one call outstanding; without --address, a server \
+process is started and pinned to the second core, and the first thread to the first. After a third of the time the \
+client changes to the other preset, after two thirds back again; no call may fail. Reported for each change: the \
+duration of the call that makes the change, the longest call outstanding meanwhile, the dip of the rate in windows of \
+10 ms, and the time until windows no longer differ from those before it.\n\n\
 Examples:\n  \
   dunlin perf change --preset xrdma --device roce           from xrdma to flor and back, on UDP\n  \
   dunlin perf change --preset plain --to flock --threads 8")]
 pub struct Args {
-    /// The preset to change to, from that of `--preset`, and back from
+    /// Preset to change to from that of `--preset`, and to change back from
     #[arg(long, default_value = "flor")]
     to: Preset,
-    /// Bytes of a request and of its answer; 4K and 1MiB are numbers, too
+    /// Bytes of a request and of its response, such as 4K or 1MiB
     #[arg(long, default_value_t = 64, value_parser = crate::input::parse_bytes(0..=u32::MAX))]
     size: u32,
     /// Client threads
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: u16,
-    /// How long to measure
+    /// Seconds to measure
     #[arg(long, default_value = "6", value_parser = super::parse_seconds)]
     seconds: Duration,
-    /// Server to use instead of one of our own (`dunlin serve echo`)
+    /// Use this server instead of starting one (`dunlin serve echo`)
     #[arg(long)]
     address: Option<Address>,
     /// Print one JSON object

@@ -20,15 +20,15 @@ use crate::services::child::ServerProcess;
 use crate::services::kv::{Settings, ENTRY_BYTES, SCAN_BYTES};
 use crate::workload::{Keys, Mix, Workload, Zipf, MAX_SCAN};
 
-/// Measure the key-value store between two processes
+/// Measure the key-value store between two processes, optionally against memcached or Redis
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Without --address it starts `dunlin serve kv` in a process of its own, pinned to the second core, fills it \
-and runs the workload from one thread on the first core. With --against memcached or redis that program \
-is started on a unix socket, with one thread on the same core, filled with the same entries and given the \
-same operations, as many outstanding; it takes turns with ours, and the ratios are medians of turns. Redis \
-scans a sorted set of keys and values. With --against store the other one is the same store and its index in \
-the client's process, asked one operation after another without any call.\n\n\
+Without --address, `dunlin serve kv` is started in a process pinned to the second core and filled, and one thread on \
+the first core runs the workload. With --against memcached or redis, that program is started on a Unix socket with \
+one thread on the same core, filled with the same entries and given the same operations with as many outstanding; the \
+two are measured in turns, and the ratios are medians of the turns. Redis scans a sorted set of keys and values. With \
+--against store, the competitor is the same store with its index in the client's process, which executes one \
+operation after another without any call.\n\n\
 Examples:\n  \
   dunlin perf kv                                           100-byte values, 100,000 keys\n  \
   dunlin perf kv --against memcached --json | jq .ratio\n  \
@@ -37,34 +37,34 @@ Examples:\n  \
   dunlin perf kv --workload scan --scan-most 64 --against store\n  \
   dunlin perf kv --keys 1000000 --value-size 1KiB")]
 pub struct Args {
-    /// Operations
+    /// Operations to run
     #[arg(long, value_enum, default_value = "get")]
     workload: Workload,
-    /// Entries before the measurement
+    /// Entries loaded before the measurement
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     keys: u32,
     /// Bytes of a value, at least 2
     #[arg(long, default_value_t = 100, value_parser = parse_bytes(2..=1 << 20))]
     value_size: u32,
-    /// Skew of the keys by Zipf's law; 0 draws all alike. By default 0.99 for YCSB, as there, and 0 for the others
+    /// Skew of the keys by Zipf's law; 0 is uniform [default: 0.99 for YCSB, 0 for the others]
     #[arg(long, value_name = "THETA", value_parser = parse_skew)]
     zipf: Option<f64>,
-    /// Entries of the longest scan; the shortest has one
+    /// Maximum number of entries in a scan; the minimum is one
     #[arg(long, value_name = "ENTRIES", default_value_t = MAX_SCAN, value_parser = clap::value_parser!(u8).range(1..))]
     scan_most: u8,
     /// Calls outstanding
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=512))]
     outstanding: u32,
-    /// How long to measure
+    /// Seconds to measure
     #[arg(long, default_value = "3", value_parser = super::parse_seconds, allow_negative_numbers = true)]
     seconds: Duration,
-    /// Server to use instead of one of our own (`dunlin serve kv`); its entries are overwritten
+    /// Use this server instead of starting one (`dunlin serve kv`); its entries are overwritten
     #[arg(long)]
     address: Option<Address>,
-    /// Memory of the server's store; by default what the workload is likely to need
+    /// Memory of the server's store [default: what the workload is likely to need]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes(1 << 20..=u32::MAX))]
     memory: Option<u32>,
-    /// What to measure beside it, in turns: ratios are printed
+    /// Compare with this, in turns, and print the ratios
     #[arg(long, value_enum)]
     against: Option<Beside>,
     /// Print one JSON object
@@ -74,16 +74,16 @@ pub struct Args {
     connect: connect::Options,
 }
 
-/// What to measure beside it.
+/// What to compare the store with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Beside {
-    /// What the bare machine allows for messages of the values' size
+    /// Raw limits of the machine for messages of the values' size
     Limits,
-    /// memcached (1.6 or later), which has to be installed
+    /// memcached (1.6 or later), which must be installed
     Memcached,
-    /// Redis (6.2 or later), which has to be installed
+    /// Redis (6.2 or later), which must be installed
     Redis,
-    /// The same store by itself, without the calls
+    /// The same store in this process, without calls
     Store,
 }
 

@@ -9,18 +9,18 @@ use crate::limits::survey::{survey, Figure, Survey, Unit};
 use crate::output;
 use crate::report::{AnyLimits, Report, Setting};
 
-/// What this machine allows, as bare as it can be written.
+/// Measure what this machine allows without a framework
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Two threads, pinned to the first two cores this process may use, and nothing between them but the \
-memory or the sockets. Each limit is measured in short slices by turns; the table shows the median \
-and the lowest and highest slice. A virtual machine's cores may be moved nearer and farther apart \
-by the host, which changes the shared-memory figures two to three times: compare within one run.\n\n\
+Two threads, pinned to the first two cores available to this process, with nothing between them but memory or \
+sockets. The limits are measured in turns, in short slices; the table shows the median and the lowest and highest \
+slice. The host may move a virtual machine's cores nearer together or farther apart, which changes the shared-memory \
+figures by a factor of two to three: compare within one run only.\n\n\
 Examples:\n  \
   dunlin perf limits\n  \
   dunlin perf limits --seconds 2 --json | jq .limits.ring_round_trip_p50_ns")]
 pub struct Args {
-    /// How long to measure, all limits together (at least one round of about half a second)
+    /// Seconds to measure, for all limits together (at least one round of about half a second)
     #[arg(long, default_value = "5", value_parser = super::parse_seconds, allow_negative_numbers = true)]
     seconds: Duration,
     /// Print one JSON object

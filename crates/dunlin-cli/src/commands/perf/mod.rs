@@ -21,27 +21,27 @@ use super::Failure;
 /// What to measure.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// What this machine allows, as bare as it can be written
+    /// Measure what this machine allows without a framework
     Limits(limits::Args),
-    /// Calls between two processes
+    /// Measure calls between two processes
     Rpc(rpc::Args),
-    /// What callers notice while a client changes its preset
+    /// Measure what callers notice while a client changes its preset and changes back
     Change(change::Args),
-    /// Transactions on three server processes
+    /// Measure transactions on three server processes
     Txn(txn::Args),
-    /// GETs, PUTs and scans of the key-value store, beside memcached or Redis
+    /// Measure the key-value store between two processes, optionally against memcached or Redis
     Kv(kv::Args),
-    /// Files made, looked up, listed and removed: a file system's metadata server
+    /// Measure a file system's metadata server: create, stat, readdir, remove
     Meta(meta::Args),
-    /// Calls of a typed service between two processes
+    /// Measure calls of a typed service between two processes
     Typed(typed::Args),
-    /// Many bytes into memory of another process and back
+    /// Measure one-sided transfers to and from the memory of another process
     Transfer(transfer::Args),
-    /// A file of records, sorted by several processes
+    /// Measure how fast several processes sort a file, compared with one thread
     Sort(sort::Args),
-    /// Work requests between two processes: perftest's tests
+    /// Measure work requests between two processes, as perftest does
     Verbs(verbs::Args),
-    /// One way through a ring between two processes: RB² and its rivals
+    /// Measure one way through a ring between two processes: RB² and its competitors
     Ring(ring::Args),
     /// The other process of `perf ring`
     #[command(hide = true)]
@@ -76,7 +76,7 @@ impl Command {
     }
 }
 
-/// For an echo server of our own, pinned to a core if one is said.
+/// Arguments of an echo server that the command starts, pinned to a core if one is given.
 fn server_arguments(pinned: &[usize], device: Option<&str>) -> Vec<String> {
     let mut arguments = Vec::new();
     for core in pinned {
@@ -88,10 +88,10 @@ fn server_arguments(pinned: &[usize], device: Option<&str>) -> Vec<String> {
     arguments
 }
 
-/// What to measure beside the command.
+/// What to compare the measurement with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Against {
-    /// What the bare machine allows
+    /// Raw limits of the machine
     Limits,
 }
 

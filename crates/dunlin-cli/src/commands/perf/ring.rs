@@ -18,62 +18,62 @@ use crate::ring::sweep::{sweep, ALL};
 use crate::ring::{Choice, Lengths, Plan, Test, Without};
 use crate::verbs::devices::{on_device_with, OnDevice, Pages};
 
-/// Measure one way through a ring between two processes
+/// Measure one way through a ring between two processes: RB² and its competitors
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-One producer, one consumer, each on a core of its own; --pairs has several. Several designs are measured by \
-turns within the same seconds, and the rates of the others are given over that of the first. Latency is from \
-the making of a message to its reading, one message in 1024, under the load of the measurement; with \
---test ping-pong it is the round trip of one message at a time, without batching.\n\n\
+One producer and one consumer, each on its own core; --pairs has several. Several designs are measured in turns \
+within the same seconds, and the rates of the others are given relative to the first. Latency is from writing a \
+message to reading it, for one message in 1024, under the load of the measurement; with --test ping-pong it is the \
+round trip of one message at a time, without batching.\n\n\
 Examples:\n  \
   dunlin perf ring                                      RB², 64-byte messages\n  \
   dunlin perf ring --design rb2,farm,socksdirect,l5     the paper's comparison\n  \
-  dunlin perf ring --design rb2,raw --size 1048576      zero copy beside raw WRITEs\n  \
+  dunlin perf ring --design rb2,raw --size 1048576      zero copy, compared with raw WRITEs\n  \
   dunlin perf ring --test ping-pong --design rb2,farm,raw     round trips\n  \
   dunlin perf ring --pairs 4 --design rb2,farm          four producers, four consumers\n  \
   dunlin perf ring --verify --size 8192                 every byte compared\n  \
   dunlin perf ring --without batching --json | jq .rate_per_s\n  \
   dunlin perf ring --sweep --out figures                64 B to 1 MiB as CSV and SVG")]
 pub struct Args {
-    /// The rings, the first one being what others are compared with
+    /// Ring designs to measure; the others are compared with the first
     #[arg(long, value_enum, value_delimiter = ',')]
     design: Vec<Choice>,
-    /// Bytes of a message, at least 16; 4K and 1MiB are numbers, too
+    /// Bytes of a message, at least 16, such as 4K or 1MiB
     #[arg(long, default_value_t = 64, value_parser = parse_bytes(STAMP_BYTES as u32..=1 << 26))]
     size: u32,
-    /// Slots of each ring, a power of two; designs without slots have as many bytes. 128, and fewer where they would be
-    /// more than 32 MiB
+    /// Slots of each ring, a power of two; designs without slots have as many bytes [default: 128, or fewer if these
+    /// would exceed 32 MiB]
     #[arg(long)]
     slots: Option<usize>,
-    /// What is done with the rings
+    /// Communication pattern
     #[arg(long, value_enum, default_value = "one-way")]
     test: Test,
-    /// Producers at the same time, each with a ring and a consumer of its own
+    /// Producers, each with its own ring and consumer
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pairs: u16,
     /// Optimisations of RB² to switch off
     #[arg(long, value_enum, value_delimiter = ',')]
     without: Vec<Without>,
-    /// How messages tell their length
+    /// How the length of messages is encoded
     #[arg(long, value_enum, default_value = "fixed")]
     lengths: Lengths,
-    /// How long to measure, each design
+    /// Seconds to measure each design
     #[arg(long, default_value = "2", value_parser = super::parse_seconds, allow_negative_numbers = true)]
     seconds: Duration,
     /// Device of both sides (see `dunlin devices`)
     #[arg(long, default_value = "shm", value_parser = connect::parse_device)]
     device: String,
-    /// All sizes from 64 B to 1 MiB, a tenth of the seconds for each
+    /// Measure all sizes from 64 B to 1 MiB, a tenth of --seconds for each
     #[arg(long, requires = "out", conflicts_with = "against")]
     sweep: bool,
-    /// Folder for the figures of a sweep
+    /// Folder for the figures of the sweep
     #[arg(long, value_name = "DIR", requires = "sweep")]
     out: Option<PathBuf>,
-    /// Measure what the bare machine does beside one pair, one way, in turns, and print the ratios
+    /// Compare one pair, one way, with the machine's raw limits, in turns, and print the ratios
     #[arg(long, value_enum, conflicts_with_all = ["test", "pairs"])]
     against: Option<Against>,
-    /// Fill messages with a pattern that follows from their numbers, and have readers compare every byte; slower. Not
-    /// for raw WRITEs, which nobody reads
+    /// Fill messages with a pattern derived from their numbers and compare every byte at the reader; slower. Not for
+    /// raw WRITEs, which have no reader
     #[arg(long, conflicts_with = "against")]
     verify: bool,
     /// Print one JSON object

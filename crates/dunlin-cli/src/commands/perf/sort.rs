@@ -9,24 +9,24 @@ use crate::commands::sort::{self, How};
 use crate::commands::Failure;
 use crate::{interrupt, output};
 
-/// Measure how fast processes sort a file together, beside one thread alone
+/// Measure how fast several processes sort a file, compared with one thread
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Each turn sorts the same file by worker processes, with starting them and with all their checks, and then by one \
-thread that reads the file into memory, sorts an index of its keys by `sort_unstable` and writes the records in order. \
-The ratio is the median of those of the turns.\n\n\
+Each turn sorts the same file with worker processes, including their start and all checks, and then with one thread \
+that reads the file into memory, sorts an index of its keys with `sort_unstable` and writes the records in order. The \
+ratio is the median of the turns' ratios.\n\n\
 Examples:\n  \
   dunlin perf sort                                               100 MB, four workers\n  \
   dunlin perf sort --records 10000000 --memory 2GiB --folder /dev/shm\n  \
   dunlin perf sort --device roce --workers 2")]
 pub struct Args {
-    /// Records of 100 bytes
+    /// Number of records, of 100 bytes each
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1..))]
     records: u32,
-    /// Turns after one that does not count
+    /// Turns, after one that does not count
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     turns: u32,
-    /// Folder for input and output [default: for files in between]
+    /// Folder for input and output [default: the system's folder for temporary files]
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
     #[command(flatten)]

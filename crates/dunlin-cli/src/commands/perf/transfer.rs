@@ -14,12 +14,12 @@ use crate::output;
 use crate::services::child::ServerProcess;
 use crate::services::echo::REGION;
 
-/// Measure how fast many bytes are put into memory of another process, and got back
+/// Measure one-sided transfers to and from the memory of another process
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Each turn puts so many bytes and gets them again, one-sided: the server's processor has no part in it; once from \
-and into plain memory, once from and into registered memory, which is not copied on the way. What comes back is \
-compared once. Without --address its server process is pinned to the second core, and the client to the first.\n\n\
+Each turn puts --size bytes and gets them again, one-sided: the server's processor takes no part; once from and into \
+plain memory, once from and into registered memory, which avoids a copy. The bytes that come back are compared once. \
+Without --address, a server process is started and pinned to the second core, and the client to the first.\n\n\
 Examples:\n  \
   dunlin perf transfer                                      256 MiB, one connection\n  \
   dunlin perf transfer --size 1GiB --lanes 2 --device roce\n  \
@@ -29,22 +29,22 @@ Examples:\n  \
       on HOST, until Ctrl-C; and from another host or shell:\n  \
   dunlin perf transfer --address dunlin://HOST:7400 --size 1GiB")]
 pub struct Args {
-    /// Bytes of a transfer
+    /// Bytes per transfer
     #[arg(long, default_value = "256MiB", value_name = "BYTES", value_parser = parse_bytes(1..=u32::MAX))]
     size: u32,
-    /// Bytes of a piece [default: 128KiB]
+    /// Bytes per piece [default: 128KiB]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes(1..=u32::MAX))]
     piece: Option<u32>,
-    /// Connections
+    /// Number of connections
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     lanes: u16,
-    /// A second device to move the pieces over, beside the first (`--device`); with two NICs both carry
+    /// Second device over which pieces are transferred, in addition to `--device`, such as another NIC
     #[arg(long, requires = "device", value_parser = connect::parse_device, value_name = "DEVICE")]
     also: Option<String>,
-    /// Turns after one that does not count
+    /// Turns, after one that does not count
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     turns: u32,
-    /// Server to use instead of one of our own (`dunlin serve echo --region BYTES`)
+    /// Use this server instead of starting one (`dunlin serve echo --region BYTES`)
     #[arg(long)]
     address: Option<Address>,
     /// Print one JSON object

@@ -24,34 +24,34 @@ use crate::services::typed::{
 /// Measure calls of a typed service between two processes
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Protobuf messages with one field of bytes, whose encoded length is --size, are echoed: client and server each \
-decode and encode one for each call. Both read it where it stands, as a view; with --owned they have a message \
-with memory of its own made of it. A --field of text is checked for UTF-8 on both sides. The rest is as with \
-`dunlin perf rpc`, so that the two can be compared.\n\n\
+Protobuf messages with one field of bytes, whose encoded length is --size, are echoed: client and server each decode \
+and encode one message per call. Both read it in place, as a view; with --owned they convert it to an owned message. \
+With --field text the field is text, which both sides check for UTF-8. Everything else is as in `dunlin perf rpc`, so \
+that the two can be compared.\n\n\
 Examples:\n  \
-  dunlin perf typed                              round trip of 64 bytes, a client that blocks\n  \
-  dunlin perf typed --outstanding 32 --json      rate, by a typed pipeline; beside it:\n  \
+  dunlin perf typed                              round trip of 64 bytes, blocking client\n  \
+  dunlin perf typed --outstanding 32 --json      rate, with a typed pipeline; compare with\n  \
   dunlin perf rpc --outstanding 32 --json")]
 pub struct Args {
-    /// Bytes of a request and of its response, as protobuf
+    /// Encoded bytes of a request and of its response
     #[arg(long, default_value_t = 64, value_parser = parse_bytes(4..=(4 << 20)))]
     size: u32,
-    /// Calls that each thread keeps outstanding
+    /// Calls outstanding per thread
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     outstanding: u32,
     /// Client threads
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: u16,
-    /// How long to measure
+    /// Seconds to measure
     #[arg(long, default_value = "3", value_parser = super::parse_seconds, allow_negative_numbers = true)]
     seconds: Duration,
-    /// What the message is of
+    /// Type of the message's field
     #[arg(long, default_value = "bytes")]
     field: Field,
-    /// Handlers and answers have messages of their own instead of views
+    /// Read requests and responses as owned messages instead of views
     #[arg(long)]
     owned: bool,
-    /// Server to use instead of one of our own (`dunlin serve echo`)
+    /// Use this server instead of starting one (`dunlin serve echo`)
     #[arg(long)]
     address: Option<Address>,
     /// Print one JSON object

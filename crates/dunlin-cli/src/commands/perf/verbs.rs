@@ -18,37 +18,37 @@ use crate::verbs::endpoint::Endpoint;
 use crate::verbs::serve::{Opening, Passive};
 use crate::verbs::{measure, Plan, Service, Test};
 
-/// Measure work requests between two processes
+/// Measure work requests between two processes, as perftest does
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-With one operation outstanding, `write` and `send` are answered by the other process, and latency is the \
-whole round trip (perftest prints half of it); `read` and `atomic` go from post to completion. With more \
-outstanding it measures the rate: lists of up to 16 requests with one doorbell and one completion, latency \
-from the doorbell to that completion (`send`: to the receiver's acknowledgement).\n\n\
+With one operation outstanding, `write` and `send` are answered by the other process, and latency is the whole round \
+trip (perftest prints half of it); `read` and `atomic` are measured from post to completion. With more outstanding \
+the rate is measured: lists of up to 16 requests with one doorbell and one completion, latency from the doorbell to \
+that completion (`send`: to the receiver's acknowledgement).\n\n\
 Examples:\n  \
   dunlin perf verbs                                            round trip of 64-byte WRITEs\n  \
   dunlin perf verbs --test read --size 4096 --outstanding 16\n  \
   dunlin perf verbs --test send --transport ud --json | jq .latency_ns")]
 pub struct Args {
-    /// What to do
+    /// Operation to measure
     #[arg(long, value_enum, default_value = "write")]
     test: Test,
-    /// Transport
+    /// Transport service
     #[arg(long, value_enum, default_value = "rc")]
     transport: Service,
-    /// Bytes of an operation (4K and 1MiB are numbers, too); atomics always have 8
+    /// Bytes of an operation, such as 4K or 1MiB; atomics always have 8
     #[arg(long, default_value_t = 64, value_parser = parse_bytes(1..=u32::MAX))]
     size: u32,
     /// Operations outstanding
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     outstanding: u32,
-    /// How long to measure
+    /// Seconds to measure
     #[arg(long, default_value = "3", value_parser = super::parse_seconds, allow_negative_numbers = true)]
     seconds: Duration,
     /// Device of both sides (see `dunlin devices`)
     #[arg(long, default_value = "shm", value_parser = connect::parse_device)]
     device: String,
-    /// Measure what the bare machine does beside it, in turns, and print the ratios
+    /// Compare with the machine's raw limits, in turns, and print the ratios
     #[arg(long, value_enum)]
     against: Option<Against>,
     /// Print one JSON object

@@ -18,46 +18,49 @@ use crate::commands::Failure;
 use crate::input::parse_bytes;
 use membership::Place;
 
-/// What a machine stores.
+/// Options of a machine of a database.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// With `store`: the number of this machine, from 0
+    /// With `store`: number of this machine, starting at 0
     #[arg(long, default_value_t = 0, value_name = "N")]
     machine: u16,
-    /// With `store`: how many machines the database has
+    /// With `store`: number of machines in the database
     #[arg(long, default_value_t = 1, value_name = "N")]
     machines: u16,
-    /// With `store`: copies of each key; on each machine if nothing is said
+    /// With `store`: copies of each key [default: one on each machine, at most 3]
     #[arg(long, value_name = "N")]
     replicas: Option<u16>,
-    /// With `store`: a table, for about so many keys with values of at most so many bytes; the same on all machines
+    /// With `store`: a table for about ROWS keys with values of at most BYTES bytes, the same on all machines; repeat
+    /// for each
     #[arg(long = "table", value_name = "NAME:ROWS:BYTES", value_parser = parse_table)]
     tables: Vec<(String, u64, usize)>,
-    /// With `store`: the tables and rows of a workload of `dunlin perf txn`
+    /// With `store`: create the tables and rows of a workload of `dunlin perf txn`
     #[arg(long, value_name = "WORKLOAD")]
     load: Option<String>,
-    /// With `--load`: so many customers, subscribers or keys
+    /// With `--load`: number of customers, subscribers or keys
     #[arg(long, default_value_t = 100_000)]
     rows: u64,
-    /// With `store`: clients may write the tables themselves (protocol scaletx); they can write anything there then
+    /// With `store`: let clients write the tables directly (protocol scaletx); they can then write anything there
     #[arg(long)]
     one_sided_writes: bool,
-    /// With `store`: machines replace each other, by the membership kept there: a folder that all of them share, which
-    /// are processes of one host then, or etcd://HOST:PORT[,HOST:PORT...]/NAME
+    /// With `store`: let machines replace each other, with the membership kept here: a folder that all of them share,
+    /// which must then be processes of one host, or etcd://HOST:PORT[,HOST:PORT...]/NAME
     #[arg(long, value_name = "WHERE")]
     membership: Option<Place>,
     /// With `--membership`: seconds that a machine may be silent before the others go on without it
     #[arg(long, default_value = "2", value_parser = parse_seconds, value_name = "SECONDS", allow_negative_numbers = true)]
     replace_after: Duration,
-    /// With `--membership`: where others reach this machine; say it where `--listen` names all addresses of the host
+    /// With `--membership`: address at which others reach this machine; needed if `--listen` names all addresses of the
+    /// host
     #[arg(long, value_name = "ADDRESS")]
     advertise: Option<Address>,
-    /// With `--membership`: keep the log in this directory, one for each machine. What was acknowledged is on the disks
-    /// of all machines that have it then, and is there again after all of them were ended at once and started again
-    /// with the same directories. With `blocks`: keep the blocks in a log in this directory, or in `memory`
+    /// With `--membership`: keep the log in this directory, one for each machine. Acknowledged transactions are then on
+    /// the disks of all machines that have a copy, and survive even if all machines end at once and are restarted with
+    /// the same directories. With `blocks`: keep the blocks in a log in this directory, or in `memory`
     #[arg(long, value_name = "DIR")]
     log: Option<PathBuf>,
-    /// With `--log`: so much is logged between two snapshots; a start reads so much more than there is
+    /// With `--log`: minimum number of bytes logged between two snapshots; a start reads the log in addition to the
+    /// snapshot
     #[arg(long, default_value = "64MiB", value_name = "BYTES", value_parser = parse_bytes(1 << 16..=u32::MAX))]
     snapshot_after: u32,
 }

@@ -21,54 +21,55 @@ use crate::output;
 use crate::services::child::ServerProcess;
 use load::{make, Load, Place};
 
-/// Where the files are.
+/// Placement of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Directories {
     /// All in one directory
     One,
-    /// Each client's in its own
+    /// Those of each client in its own
     Each,
 }
 
-/// Measure a metadata server: files made, looked up, listed and removed
+/// Measure a file system's metadata server: create, stat, readdir, remove
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Each client is a thread with a session and a connection of its own, and has one call out. All make their files, then \
-all look them up by name, then all read the whole directory, then all remove them: mdtest's phases, files of no bytes. \
-The rate of readdir counts entries. What was made and removed is in the journal when it is answered; `--durability power` \
-has it synced to the disk for each group, which then sets the rate of few clients.\n\n\
+Each client is a thread with its own session and connection, and one call outstanding. The phases are those of \
+mdtest, with empty files: all clients create their files, then stat all of them by name, then read the whole \
+directory, then remove them. The rate of readdir counts entries. A create or remove is in the journal when it is \
+answered; with `--durability power` the journal is synced to disk for each group of changes, which then limits the \
+rate of few clients.\n\n\
 Examples:\n  \
   dunlin perf meta                                     8 clients, one directory, a server of its own\n  \
-  dunlin perf meta --preset scalerpc --clients 40      as the ScaleRPC paper's file system\n  \
-  dunlin perf meta --preset selfrpc --clients 40       its rival\n  \
+  dunlin perf meta --preset scalerpc --clients 40      as in the ScaleRPC paper's file system\n  \
+  dunlin perf meta --preset selfrpc --clients 40       its competitor\n  \
   dunlin perf meta --directories each --json\n  \
-  dunlin perf meta --address dunlin://host:7400        a server that runs already\n  \
+  dunlin perf meta --address dunlin://host:7400        a running server\n  \
   dunlin perf meta --folder /mnt                       through the kernel, any file system")]
 pub struct Args {
-    /// Client threads, each with a session of its own
+    /// Client threads, each with its own session
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
     clients: u16,
-    /// Files of each client
+    /// Files per client
     #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     files: u32,
-    /// Where the files are
+    /// Placement of the files
     #[arg(long, value_enum, default_value_t = Directories::One)]
     directories: Directories,
-    /// How calls cross: auto, scalerpc, selfrpc, rawwrite, fasst and all others of `dunlin perf rpc`
-    /// [default: auto]
+    /// Preset used for calls: auto, scalerpc, selfrpc, rawwrite, fasst or any other of `dunlin perf rpc` [default:
+    /// auto]
     #[arg(long)]
     preset: Option<Preset>,
-    /// Of the server of its own: when a change counts as kept, `process` or `power`
+    /// When the server that is started counts a change as durable: `process` or `power`
     #[arg(long, default_value = "process", value_parser = ["process", "power"])]
     durability: String,
-    /// Server to use instead (`dunlin serve meta`)
+    /// Use this server instead of starting one (`dunlin serve meta`)
     #[arg(long)]
     address: Option<Address>,
-    /// Folder of a mounted file system to use instead of a server, by calls of the kernel. What it remembers of names
+    /// Use this folder of a mounted file system instead of a server, by system calls; what the kernel caches of names
     /// and attributes is part of the figures
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["address", "preset", "durability", "secret_file"])]
     folder: Option<PathBuf>,
-    /// File whose bytes the server must prove to have
+    /// File with the shared secret; both sides must prove that they know it
     #[arg(long, value_name = "FILE")]
     secret_file: Option<std::path::PathBuf>,
     /// Print one JSON object

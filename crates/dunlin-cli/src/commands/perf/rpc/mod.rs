@@ -24,50 +24,50 @@ use crate::services::child::ServerProcess;
 /// Measure calls between two processes
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Without --address it starts a server process of its own, pinned to the second core; client threads \
-begin on the first. With one call outstanding it measures `Client::call`, with more a `Pipeline` for each \
-thread. Latency is taken from one call in sixteen when several are outstanding.\n\n\
+Without --address, a server process is started and pinned to the second core; client threads start on the first. With \
+one call outstanding `Client::call` is measured, with more a `Pipeline` for each thread. When several calls are \
+outstanding, the latency of one call in sixteen is measured.\n\n\
 Examples:\n  \
   dunlin perf rpc                                     round trip of 64 bytes\n  \
-  dunlin perf rpc --outstanding 64 --against limits   rate, beside what the bare machine allows\n  \
-  dunlin perf rpc --threads 4 --against plain,flock   the preset `auto` beside two others, in turns\n  \
+  dunlin perf rpc --outstanding 64 --against limits   rate, compared with the machine's raw limits\n  \
+  dunlin perf rpc --threads 4 --against plain,flock   the preset `auto` and two others, in turns\n  \
   dunlin perf rpc --size 1MiB --outstanding 4 --json | jq .bytes_per_s\n  \
   dunlin perf rpc --sweep                             all sizes from 8 B to 4 MiB\n  \
-  dunlin perf rpc --histogram                         how many calls took how long\n  \
+  dunlin perf rpc --histogram                         distribution of the latency\n  \
   dunlin perf rpc --preset flock --processes 64 --threads 4 --seconds 60 --fairness 0.5")]
 pub struct Args {
-    /// Bytes of a request, at least 4; 4K and 1MiB are numbers, too
+    /// Bytes of a request, at least 4, such as 4K or 1MiB
     #[arg(long, default_value_t = 64, value_parser = parse_bytes(4..=u32::MAX))]
     size: u32,
-    /// Bytes of a response; as many as the request's by default, but 64 for requests above 4096
+    /// Bytes of a response [default: as many as the request's, but 64 for requests above 4096]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes(0..=u32::MAX))]
     response_size: Option<u32>,
-    /// Calls that each thread keeps outstanding
+    /// Calls outstanding per thread
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     outstanding: u32,
     /// Client threads
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(super) threads: u16,
-    /// Client processes with so many threads each; says how even they were served, and the server's memory
+    /// Client processes, each with --threads threads; also reports fairness and the server's memory
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(super) processes: u16,
-    /// With --processes: fail (exit code 1) when the slowest process had a smaller part of the mean than this
+    /// With --processes: fail (exit code 1) if the slowest process reached less than this part of the mean rate
     #[arg(long, value_name = "PART", value_parser = parse_part, allow_negative_numbers = true)]
     pub(super) fairness: Option<f64>,
-    /// All sizes from 8 B to 4 MiB, as far as the server takes them, a tenth of the seconds for each
+    /// Measure all sizes from 8 B to 4 MiB that the server accepts, a tenth of --seconds for each
     #[arg(long, short = 'a', conflicts_with_all = ["size", "against", "histogram"])]
     sweep: bool,
-    /// Also print how many calls took how long; with --json all that were told apart, to a part in a thousand
+    /// Also print the distribution of the latency; with --json at full resolution, one part in a thousand
     #[arg(long, conflicts_with = "against")]
     histogram: bool,
-    /// How long to measure
+    /// Seconds to measure
     #[arg(long, default_value = "3", value_parser = super::parse_seconds, allow_negative_numbers = true)]
     pub(super) seconds: Duration,
-    /// Server to use instead of one of our own (`dunlin serve echo`)
+    /// Use this server instead of starting one (`dunlin serve echo`)
     #[arg(long)]
     pub(super) address: Option<Address>,
-    /// Measure what the bare machine does beside it (`limits`), or other presets (their names, with commas between
-    /// them), in turns, and print the ratios
+    /// Compare with the machine's raw limits (`limits`) or with other presets (names separated by commas), in turns,
+    /// and print the ratios
     #[arg(long, value_name = "limits|PRESET,...")]
     against: Option<Against>,
     /// Print one JSON object

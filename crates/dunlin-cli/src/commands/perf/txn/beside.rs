@@ -18,12 +18,12 @@ const WARM_UP: Duration = Duration::from_millis(100);
 /// Memory of a server for each row, generously.
 const ROW_BYTES: usize = 2048;
 
-/// A database to measure beside ours.
+/// A database to compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Beside {
-    /// Redis (7 or later), which has to be installed
+    /// Redis (7 or later), which must be installed
     Redis,
-    /// PostgreSQL, which has to be installed
+    /// PostgreSQL, which must be installed
     Postgres,
 }
 

@@ -20,16 +20,18 @@ use beside::{Beside, Compared};
 /// Measure transactions on three server processes
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Without --address it starts three server processes of its own, each with a copy of every key. A client thread runs \
-20 transactions at once; one that is aborted is counted and another is begun. The rate is of those that committed.\n\n\
-With --against redis or postgres (both may be said) that program is started on a unix socket in a folder of its own, \
-given the same rows and the same mix (smallbank, tatp) from as many threads, as many at once, and takes turns with \
-ours; rates are medians of the turns, and ratios are made of each turn. Each is used as suits it best: Redis by \
-single commands and functions that are executed there, over one connection a thread; PostgreSQL by prepared \
-statements and functions, one call a transaction, SERIALIZABLE, synchronous_commit off, a connection for each at once. \
-Both are one process without replicas, ours are three that have a copy each.\n\n\
+Without --address, three server processes are started, each with a copy of every key. A client thread keeps 20 \
+transactions in flight (--transactions); an aborted one is counted, and another is begun. The rate counts committed \
+transactions.\n\n\
+With --against redis or postgres (both may be given), that program is started on a Unix socket in its own folder, \
+loaded with the same rows and given the same mix (smallbank, tatp) from as many threads with as many transactions in \
+flight, in turns with Dunlin; rates are medians of the turns, and ratios are taken within each turn. Each is used as \
+suits it best: Redis with single commands and functions executed on the server, over one connection per thread; \
+PostgreSQL with prepared statements and functions, one call per transaction, SERIALIZABLE, synchronous_commit off, \
+and one connection per transaction in flight. Both are one process without replicas; Dunlin has three processes with \
+a copy each.\n\n\
 Workloads: smallbank, tatp, object-R-W (R random keys, W of them changed), ycsb-a, -b, -c, -d, -f. \
-Protocols, and the preset that goes with each if none is said:\n  \
+Protocols, and the default preset of each:\n  \
   fasst      RPC for all; log at the coordinator's replicas    fasst\n  \
   flocktx    validates by READ; backups are the log            flock\n  \
   scaletx    validates by READ, commits by WRITE               scalerpc\n  \
@@ -41,38 +43,38 @@ Examples:\n  \
   dunlin perf txn --against redis --against postgres --turns 5 --seconds 10\n  \
   dunlin perf txn --workload object-4-2 --protocol scaletx --preset plain --json | jq .rate_per_s")]
 pub struct Args {
-    /// What the transactions do
+    /// Workload
     #[arg(long, default_value = "smallbank")]
     workload: String,
-    /// How they validate, log and commit
+    /// Protocol for validation, logging and commit
     #[arg(long, default_value = "auto", value_parser = ["fasst", "flocktx", "scaletx", "scaletx-o", "auto"])]
     protocol: String,
-    /// Customers, subscribers or keys
+    /// Number of customers, subscribers or keys
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(2..=100_000_000))]
     rows: u64,
     /// Client threads
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
-    /// Transactions that each thread runs at once
+    /// Transactions in flight per thread
     #[arg(long, default_value_t = TRANSACTIONS, value_parser = clap::value_parser!(u16).range(1..=i64::from(TRANSACTIONS_MAX)))]
     transactions: u16,
-    /// How long to measure
+    /// Seconds to measure
     #[arg(long, default_value = "3", value_parser = super::parse_seconds, allow_negative_numbers = true)]
     seconds: Duration,
     /// Use this device or fail (see `dunlin devices`)
     #[arg(long, value_parser = connect::parse_device)]
     device: Option<String>,
-    /// How calls reach the servers; by default what goes with the protocol
+    /// Preset used for calls [default: that of the protocol]
     #[arg(long)]
     preset: Option<Preset>,
-    /// A server to use, once for each (`dunlin serve store --load WORKLOAD`), instead of three of our own; they may
-    /// replace each other, and go on afterwards, with what the transactions have changed
+    /// Server to use instead of starting three (`dunlin serve store --load WORKLOAD`); repeat for each. Servers may
+    /// replace each other, and keep running afterwards with what the transactions have changed
     #[arg(long)]
     address: Vec<Address>,
-    /// A database to measure beside ours, in turns; may be said for each
+    /// Database to compare with, in turns; may be given several times
     #[arg(long, value_enum)]
     against: Vec<Beside>,
-    /// With --against: how many turns each has, of the seconds together
+    /// With --against: number of turns for each database, which share --seconds
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     turns: u16,
     /// Print one JSON object
