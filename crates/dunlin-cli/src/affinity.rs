@@ -1,4 +1,4 @@
-//! Which cores this process may use, and pinning a thread to one of them.
+//! The cores available to this process, and pinning of threads to them.
 
 use std::sync::OnceLock;
 

@@ -1,9 +1,8 @@
-//! `--against`: a measurement and the bare machine, or another program, in turns within the same second.
+//! `--against`: alternates a measurement with the machine's raw limits, or another program, within the same second.
 //!
-//! The host moves its virtual cores between near and far placements, and every figure of shared memory
-//! with them. So a ratio is made only of a measured slice and the limits taken right before and right
-//! after it, and only if those two agree about how far apart the cores are. The result is the median of
-//! these ratios.
+//! The host moves its virtual cores between near and far placements, which changes every figure of shared memory. So a
+//! ratio is taken only between a measured slice and the limits measured right before and right after it, and only if
+//! those two agree about the distance of the cores. The result is the median of these ratios.
 
 use std::io;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! The clock of every measurement: the processor's time-stamp counter where it is steady.
+//! The clock of every measurement: the processor's time-stamp counter where it is invariant.
 
 use std::sync::OnceLock;
 

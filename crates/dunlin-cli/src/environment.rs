@@ -1,4 +1,4 @@
-//! Where and when something was measured: a part of every JSON object that the command prints.
+//! The place and time of a measurement, a part of every JSON object that the command prints.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,9 +1,9 @@
-//! Latencies, recorded in a histogram of fixed size that threads and processes can merge.
+//! Latencies, recorded in a histogram of fixed size that can be merged across threads and processes.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// The longest latency told apart: a minute, in nanoseconds. Longer ones count as this.
+/// The longest latency recorded exactly: a minute, in nanoseconds. Longer ones count as this.
 pub const LONGEST_NS: u64 = 60_000_000_000;
 
 /// Latencies in nanoseconds, to about one part in a thousand.
@@ -53,7 +53,7 @@ impl Latencies {
         self.histogram += &other.histogram;
     }
 
-    /// How many latencies were recorded.
+    /// The number of latencies recorded.
     pub fn count(&self) -> u64 {
         self.histogram.len()
     }

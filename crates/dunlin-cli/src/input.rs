@@ -1,4 +1,4 @@
-//! What comes from files and standard input: read no further than it may be long.
+//! Bounded reads of files and standard input, and parsers of sizes.
 
 use std::io::{self, BufRead, Read};
 use std::ops::RangeInclusive;

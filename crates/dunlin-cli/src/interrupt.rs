@@ -1,5 +1,5 @@
-//! Ctrl-C while something is measured: what was measured until then is reported, and the exit code is 130. The second
-//! one ends the process at once.
+//! Ctrl-C during a measurement: what was measured until then is reported, and the exit code is 130. A second Ctrl-C
+//! ends the process at once.
 
 use std::process::exit;
 use std::sync::atomic::{AtomicBool, Ordering};

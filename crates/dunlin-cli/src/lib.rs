@@ -1,8 +1,7 @@
 //! The `dunlin` command: what its subcommands do.
 //!
-//! A subcommand is one file in [`commands`] and one variant of [`commands::Command`]. What measures is
-//! reported as one [`report::Report`], and [`against::interleave`] sets a measurement beside what the
-//! bare machine allows ([`limits`]).
+//! A subcommand is one file in [`commands`] and one variant of [`commands::Command`]. Measurements are reported as one
+//! [`report::Report`]; [`against::interleave`] compares a measurement with the machine's raw limits ([`limits`]).
 
 #![deny(unsafe_code)]
 

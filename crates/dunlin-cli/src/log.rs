@@ -1,4 +1,4 @@
-//! What the crates say of themselves while a command works, on standard error ([`dunlin_log`]).
+//! The log output of the crates on standard error while a command runs ([`dunlin_log`]).
 
 use dunlin_log::WrongFilter;
 

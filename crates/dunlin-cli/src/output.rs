@@ -1,4 +1,4 @@
-//! What people and programs see: tables, the JSON object, files, figures with units, a progress bar.
+//! Output: tables, the JSON object, files, figures with units, a progress bar.
 
 use std::io::{ErrorKind, Write};
 use std::path::Path;
@@ -12,11 +12,11 @@ use crate::environment::Environment;
 use crate::histogram::Latencies;
 use crate::report::{AnyLimits, Report};
 
-/// Writes bytes to standard output, at once.
+/// Writes bytes to standard output and flushes it.
 ///
 /// # Errors
-/// [`Failure::output_closed`] when the reader has gone away (`| head`): it ends the command. What the system says
-/// otherwise.
+/// [`Failure::output_closed`] when the reader has gone away (`| head`), which ends the command; otherwise the system's
+/// error.
 pub fn write(bytes: &[u8]) -> Result<(), Failure> {
     let mut output = std::io::stdout().lock();
     let written = output.write_all(bytes).and_then(|()| output.flush());
@@ -34,12 +34,12 @@ pub fn print(text: impl std::fmt::Display) -> Result<(), Failure> {
     write(format!("{text}\n").as_bytes())
 }
 
-/// Writes a line to standard error. Nobody has to read it: where that fails, nothing is said.
+/// Writes a line to standard error, ignoring errors.
 pub fn note(text: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Prints exactly one JSON object on one line, with where and when as its last member, `environment`.
+/// Prints exactly one JSON object on one line, with `environment` (where and when it was measured) as its last member.
 ///
 /// # Errors
 /// As for [`write()`].
@@ -64,10 +64,11 @@ pub fn print_message(object: &impl Serialize) -> Result<(), Failure> {
     print(serde_json::to_string(object).map_err(Failure::new)?)
 }
 
-/// Makes a folder and sees that files can be made in it: before minutes of work, not after them.
+/// Creates a folder and checks that files can be created in it, so that this fails before minutes of work, not after
+/// them.
 ///
 /// # Errors
-/// What is in the way, with the folder's name.
+/// The system's error, with the folder's name.
 pub fn folder(folder: &Path) -> Result<(), Failure> {
     let probe = folder.join(format!(".dunlin-{}", std::process::id()));
     let made = std::fs::create_dir_all(folder)
@@ -79,13 +80,13 @@ pub fn folder(folder: &Path) -> Result<(), Failure> {
 /// Writes a file.
 ///
 /// # Errors
-/// What is in the way, with the file's name.
+/// The system's error, with the file's name.
 pub fn file(path: &Path, contents: impl AsRef<[u8]>) -> Result<(), Failure> {
     std::fs::write(path, contents)
         .map_err(|error| Failure::new(format!("{}: {error}", path.display())))
 }
 
-/// Prints a report: the object for programs, a table for people.
+/// Prints a report as a JSON object or as a table.
 ///
 /// # Errors
 /// As for [`write()`].
@@ -101,7 +102,7 @@ pub fn print_report(report: &Report, json: bool) -> Result<(), Failure> {
     }
 }
 
-/// Characters of the longest bar.
+/// Length of the longest bar, in characters.
 const BAR: f64 = 40.0;
 
 fn histogram_table(latencies: &Latencies) -> Table {
@@ -129,7 +130,7 @@ fn histogram_table(latencies: &Latencies) -> Table {
     table
 }
 
-/// A table in this command's style; numbers to the right of the first column.
+/// A table in this command's style, with all columns but the first aligned to the right.
 pub fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table
@@ -226,7 +227,7 @@ fn report_table(report: &Report) -> Table {
     table
 }
 
-/// A bar on standard error, where that is a terminal; `set_position` takes thousandths.
+/// A progress bar on standard error if that is a terminal; `set_position` takes thousandths.
 pub fn progress_bar() -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:20} {percent:>3} %  {msg}")
         .unwrap_or_else(|_| ProgressStyle::default_bar());
@@ -250,22 +251,22 @@ fn scaled(value: f64, steps: &[(f64, &str)]) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// A figure for people, which may not have been measured.
+/// Formats a figure that may not have been measured.
 pub fn measured(value: Option<f64>, shown: fn(f64) -> String) -> String {
     value.map_or_else(|| "not measured".to_owned(), shown)
 }
 
-/// A duration for people.
+/// Formats a duration.
 pub fn nanoseconds(value: f64) -> String {
     scaled(value, &[(1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s")])
 }
 
-/// Operations a second for people.
+/// Formats a rate in operations per second.
 pub fn rate(value: f64) -> String {
     scaled(value, &[(1.0, "/s"), (1e3, "k/s"), (1e6, "M/s")])
 }
 
-/// Bytes a second for people.
+/// Formats a bandwidth in bytes per second.
 pub fn bandwidth(value: f64) -> String {
     scaled(
         value,
@@ -273,7 +274,7 @@ pub fn bandwidth(value: f64) -> String {
     )
 }
 
-/// A number of bytes for people.
+/// Formats a number of bytes.
 pub fn bytes(value: f64) -> String {
     scaled(
         value,

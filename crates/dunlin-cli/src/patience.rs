@@ -1,4 +1,4 @@
-//! Waiting for another process by polling: not for ever, and not at the price of everybody else.
+//! Waiting for another process by polling, with a time limit and without starving other threads.
 
 use std::hint::spin_loop;
 

@@ -1,4 +1,4 @@
-//! What a measuring command found: one object, printed as JSON or as a table for people.
+//! The result of a measuring command: one object, printed as JSON or as a table.
 
 use std::time::Duration;
 

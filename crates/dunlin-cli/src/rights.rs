@@ -1,4 +1,4 @@
-//! The file of rights for `dunlin serve --rights`: TOML, a list of rules. What is wrong in it is said with its line.
+//! The file of rights for `dunlin serve --rights`: TOML, a list of rules. Errors in it are reported with their line.
 //!
 //! ```toml
 //! [[allow]]

@@ -1,4 +1,4 @@
-//! Space of a file system whose servers have just been started.
+//! Waits for space in a file system whose servers have just been started.
 
 use std::time::{Duration, Instant};
 

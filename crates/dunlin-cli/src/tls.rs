@@ -1,4 +1,4 @@
-//! Certificates on the command line and in the settings: what a server presents and asks for, what a client trusts and
+//! TLS options of the command line and the settings: what a server presents and requests, what a client trusts and
 //! presents.
 
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use dunlin::{ClientTls, ServerTls, TlsError, TlsIdentity, TlsRoots};
 
 use crate::commands::Failure;
 
-/// What file and environment say of it, of either side.
+/// The TLS files of one side, as set in the settings file and the environment.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
     /// The authorities of the other side.
@@ -19,7 +19,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// These, and of what is not said here those.
+    /// These files, with those of `set` where one is missing.
     fn or(&self, set: &Self) -> Self {
         let first = |one: &Option<PathBuf>, other: &Option<PathBuf>| {
             one.as_ref().or(other.as_ref()).cloned()
@@ -60,7 +60,7 @@ fn identity(cert: &Path, key: &Path) -> Result<TlsIdentity, Failure> {
     TlsIdentity::from_files(cert, key).map_err(wrong)
 }
 
-/// How a client speaks TLS: it does when it is told whom to trust.
+/// TLS options of a client, which uses TLS if authorities are given.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct ClientOptions {
     /// TLS: certificates (PEM) of the authorities that may have issued the server's; enables TLS 1.3
@@ -86,7 +86,7 @@ impl ClientOptions {
         }
     }
 
-    /// The options again, for a process that has the same settings.
+    /// The options as arguments of a process that has the same settings.
     pub fn arguments(&self) -> Vec<String> {
         let files = [
             ("--tls-ca", &self.tls_ca),
@@ -102,7 +102,7 @@ impl ClientOptions {
         files.chain(name).flatten().collect()
     }
 
-    /// What they come to, with the settings; `None`: no TLS.
+    /// The resulting configuration, with the settings applied; `None` without TLS.
     ///
     /// # Errors
     /// When a file cannot be used, or one is missing.
@@ -130,7 +130,7 @@ impl ClientOptions {
     }
 }
 
-/// How a server speaks TLS: it does when it has a certificate.
+/// TLS options of a server, which uses TLS if it has a certificate.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct ServerOptions {
     /// TLS: the server's certificate (PEM) with its intermediate certificates; clients must then speak TLS 1.3
@@ -157,7 +157,7 @@ impl ServerOptions {
         own.or(set)
     }
 
-    /// What they come to, with the settings; `None`: no TLS.
+    /// The resulting configuration, with the settings applied; `None` without TLS.
     ///
     /// # Errors
     /// When a file cannot be used, or one is missing.
@@ -182,7 +182,8 @@ impl ServerOptions {
         made.map(Some).map_err(wrong)
     }
 
-    /// As a client of servers like itself: the machines of a database know each other by the same files.
+    /// The configuration of a server as a client of its peers: the machines of a database authenticate each other with
+    /// the same files.
     ///
     /// # Errors
     /// As for [`ServerOptions::server`].

@@ -1,7 +1,7 @@
-//! What a key-value store is asked for: YCSB's workloads, GETs and PUTs alone.
+//! Workloads of key-value stores: YCSB's, and single operations.
 
-/// Keys by Zipf's law, by Gray's method ("Quickly generating billion-record synthetic databases", SIGMOD '94), as YCSB
-/// does it.
+/// Zipf-distributed keys by Gray's method ("Quickly generating billion-record synthetic databases", SIGMOD '94), as in
+/// YCSB.
 #[derive(Debug)]
 pub struct Zipf {
     entries: u32,
@@ -45,10 +45,10 @@ impl Zipf {
     }
 }
 
-/// Which keys are drawn.
+/// The distribution of keys.
 #[derive(Debug)]
 pub enum Keys {
-    /// All alike.
+    /// All equally often.
     Uniform(u32),
     /// Some far more often than others.
     Zipf(Zipf),
@@ -76,7 +76,7 @@ impl Keys {
 pub enum Choice {
     /// Read the entry.
     Read(u32),
-    /// Read the entry that was added so many before the newest.
+    /// Read the entry that was added this many before the newest.
     ReadLatest(u32),
     /// Replace its value.
     Update(u32),
@@ -84,11 +84,11 @@ pub enum Choice {
     ReadModifyWrite(u32),
     /// Add one.
     Insert,
-    /// Read so many, from this one on.
+    /// Read this many entries, starting at this one.
     Scan(u32, u8),
 }
 
-/// The workloads: YCSB's core workloads, and one operation alone.
+/// The workloads: YCSB's core workloads, and single operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Workload {
     /// GETs only
@@ -136,7 +136,7 @@ impl Workload {
         !matches!(self, Self::Get | Self::Put | Self::Scan)
     }
 
-    /// The share of its first operation, and the choices of the first and the second for an entry.
+    /// The share of its first operation, and the first and the second operation for an entry.
     fn draw(self, scan_most: u8, keys: &Keys, random: &mut fastrand::Rng) -> Choice {
         let share = match self {
             Self::Get | Self::Put | Self::Scan | Self::YcsbC => 1.0,
@@ -165,7 +165,7 @@ impl Workload {
 /// A stream of operations; the same seed gives the same stream.
 #[derive(Debug)]
 pub struct Mix {
-    /// Choices made ahead of time: drawing one costs more than a call does.
+    /// Choices drawn ahead of time, because drawing one costs more than a call.
     choices: Vec<Choice>,
     at: usize,
 }
@@ -174,7 +174,7 @@ pub struct Mix {
 const CHOICES: usize = 1 << 20;
 
 impl Mix {
-    /// Operations of a workload, whose scans have so many entries at most, on `keys`.
+    /// Operations of a workload on `keys`, with scans of at most the given number of entries.
     pub fn new((workload, scan_most): (Workload, u8), keys: &Keys, seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let choices = (0..CHOICES).map(|_| workload.draw(scan_most, keys, &mut random));

@@ -1,4 +1,4 @@
-//! Captured calls as a file: one interface, a packet for each request and each answer.
+//! Captured calls as a file: one interface, with a packet for each request and each response.
 
 use std::io::Write;
 

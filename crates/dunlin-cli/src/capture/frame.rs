@@ -1,4 +1,4 @@
-//! A request or an answer as one packet: a header that says what the transport knew, and the payload behind it.
+//! A request or a response as one packet: a header with what the transport knew, followed by the payload.
 //!
 //! Numbers are big-endian, as in the headers that Wireshark's users know; `dunlin.lua` reads the same.
 //!

@@ -1,5 +1,5 @@
-//! Packets in files for Wireshark: the calls of a server, which `dunlin.lua` reads, and the packets of simulated hosts,
-//! which are RoCEv2.
+//! Packets in files for Wireshark: the calls of a server, which `dunlin.lua` dissects, and the packets of simulated
+//! hosts as RoCEv2.
 
 mod calls;
 mod frame;

@@ -1,4 +1,4 @@
-//! A pcapng file that is being written: interfaces first, then packets with nanoseconds.
+//! Writes a pcapng file: interfaces first, then packets with timestamps in nanoseconds.
 
 use std::borrow::Cow;
 use std::io::{ErrorKind, Write};

@@ -1,7 +1,7 @@
-//! A packet of the simulated cluster as a frame of RoCEv2: Ethernet, IPv4, UDP, the transport's headers, payload and
+//! Encodes a packet of the simulated cluster as a RoCEv2 frame: Ethernet, IPv4, UDP, transport headers, payload and
 //! invariant CRC.
 //!
-//! What the simulation does not have is made up: the addresses of hosts, which count them; the UDP port of the sender,
+//! What the simulation does not have is made up: the addresses of hosts, which are numbered; the sender's UDP port,
 //! which stands for the queue pair's flow; and the count of completed messages in acknowledgements, which is zero.
 
 use std::net::Ipv4Addr;

@@ -1,4 +1,4 @@
-//! `dunlin capture`: the calls of a running server, as a list or as a file for Wireshark.
+//! `dunlin capture`: prints the calls of a running server as a list, or writes them to a file for Wireshark.
 
 use std::collections::BTreeMap;
 use std::io::{BufWriter, Write};
@@ -13,9 +13,9 @@ use crate::capture::{File, Frame, DISSECTOR};
 use crate::input::parse_bytes;
 use crate::{interrupt, output};
 
-/// Between two questions to the server, which keeps 8 MiB of calls for who asks.
+/// Pause between two requests to the server, which buffers 8 MiB of calls for each client that captures.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Bytes of a payload in a line of the list.
+/// Bytes of a payload shown in a line of the list.
 const SHOWN_BYTES: usize = 32;
 
 /// Capture the calls of a running server
@@ -61,7 +61,7 @@ pub struct Args {
     connect: connect::Options,
 }
 
-/// A call, for programs.
+/// A call as a JSON object.
 #[derive(Debug, Serialize)]
 struct Line<'a> {
     number: u64,
@@ -129,7 +129,7 @@ fn explain(error: CallError) -> Failure {
     failure
 }
 
-/// Where calls go.
+/// The output for calls.
 enum Target {
     File(File<Box<dyn Write>>),
     Lines,
@@ -137,7 +137,7 @@ enum Target {
 }
 
 impl Target {
-    /// Before anything else is done: a file that cannot be written is said at once.
+    /// Opens the output first, so that a file that cannot be written is reported at once.
     fn open(args: &Args, address: &Address) -> Result<Self, Failure> {
         let output: Box<dyn Write> = match args.write.as_deref() {
             None if args.json => return Ok(Self::Json),
@@ -182,7 +182,7 @@ impl Target {
     }
 }
 
-/// The end of a call in a word or two.
+/// Describes the outcome of a call in a word or two.
 fn end_of(call: &CapturedCall) -> String {
     use dunlin::CallEnd::{Answered, Cancelled, Failed, Panicked};
     match call.end {
@@ -216,7 +216,7 @@ fn in_words(call: &CapturedCall) -> String {
     )
 }
 
-/// The beginning of a payload, with what is no text escaped.
+/// The beginning of a payload, with everything but text escaped.
 fn shown(bytes: &[u8]) -> String {
     let beginning = &bytes[..bytes.len().min(SHOWN_BYTES)];
     let dots = if beginning.len() < bytes.len() {

@@ -1,4 +1,4 @@
-//! `dunlin completions`: what shells need to complete this command.
+//! `dunlin completions`: prints shell completion scripts.
 
 use clap::CommandFactory;
 use clap_complete::Shell;

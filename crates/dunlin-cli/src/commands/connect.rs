@@ -1,4 +1,4 @@
-//! The options by which commands reach a server.
+//! The options with which commands connect to a server.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,10 +12,11 @@ use crate::input::parse_bytes;
 use crate::settings;
 use crate::tls::ClientOptions;
 
-/// Reads the name of a device, as `dunlin devices` prints it. Whether it can be used here shows when it is opened.
+/// Parses the name of a device, as printed by `dunlin devices`. Whether it can be used here is known only when it is
+/// opened.
 ///
 /// # Errors
-/// When there is no device of this name on any host.
+/// When no host can have a device of this name.
 pub fn parse_device(name: &str) -> Result<String, &'static str> {
     let below = name.strip_prefix("flor-").unwrap_or(name);
     match below.split_once(':') {
@@ -25,26 +26,26 @@ pub fn parse_device(name: &str) -> Result<String, &'static str> {
     }
 }
 
-/// The secret of this file, or else of the file that the settings name.
+/// Reads the secret from this file, or else from the one in the settings.
 ///
 /// # Errors
-/// When it cannot be read.
+/// When the file cannot be read.
 pub fn secret(said: Option<&PathBuf>) -> Result<Option<Secret>, Failure> {
     let file = said.or(settings::get().client.secret_file.as_ref());
     file.map(read_secret).transpose()
 }
 
-/// The preset that was said, or else that of the settings.
+/// The given preset, or else that of the settings.
 pub fn preset(said: Option<Preset>) -> Preset {
     said.or(settings::get().client.preset).unwrap_or_default()
 }
 
-/// The device that was said, or else that of the settings.
+/// The given device, or else that of the settings.
 pub fn device(said: Option<&str>) -> Option<&str> {
     said.or(settings::get().client.device.as_deref())
 }
 
-/// How to reach a server. What is not said here is taken from the settings ([`settings::Client`]).
+/// Options of a client. Those not given are taken from the settings ([`settings::Client`]).
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
     /// Use this device or fail (see `dunlin devices`)
@@ -76,22 +77,22 @@ pub struct Options {
 }
 
 impl Options {
-    /// The device asked for.
+    /// The device to use, if one is set.
     pub fn device(&self) -> Option<&str> {
         device(self.device.as_deref())
     }
 
-    /// The preset asked for.
+    /// The preset to use.
     pub fn preset(&self) -> Preset {
         preset(self.preset)
     }
 
-    /// The deadline asked for.
+    /// The deadline of a call, if one is set.
     pub fn deadline(&self) -> Option<Duration> {
         self.deadline.or(settings::get().client.deadline)
     }
 
-    /// The same with another preset.
+    /// The same options with another preset.
     pub fn with_preset(&self, preset: Preset) -> Self {
         Self {
             preset: Some(preset),
@@ -99,7 +100,7 @@ impl Options {
         }
     }
 
-    /// The same over another device.
+    /// The same options with another device.
     pub fn with_device(&self, device: &str) -> Self {
         Self {
             device: Some(device.to_owned()),
@@ -107,7 +108,7 @@ impl Options {
         }
     }
 
-    /// The options as another process of this command takes them, which has the settings from where this one has them.
+    /// The options as arguments of another process of this command, which reads the same settings.
     pub fn arguments(&self) -> Vec<String> {
         let mut arguments = Vec::new();
         let mut option = |name: &str, value: Option<String>| {
@@ -129,7 +130,7 @@ impl Options {
         arguments
     }
 
-    /// A client's settings.
+    /// The builder of a client with these options.
     pub fn builder(&self) -> Result<ClientBuilder, Failure> {
         let set = &settings::get().client;
         let mut channel = set.channel;
@@ -163,7 +164,7 @@ impl Options {
         Ok(builder)
     }
 
-    /// A client of the server at `address`.
+    /// Connects to the server at `address`.
     pub fn connect(&self, address: &Address) -> Result<Client, Failure> {
         Ok(self.builder()?.connect(&address.to_string())?)
     }

@@ -1,4 +1,4 @@
-//! `dunlin count-traffic`: who talks to whom in a capture, counted by another process at the end of a ring.
+//! `dunlin count-traffic`: counts the flows of a capture, in another process at the end of a ring.
 
 use std::path::PathBuf;
 
@@ -55,13 +55,13 @@ fn parse_design(name: &str) -> Result<String, String> {
     }
 }
 
-/// How fast it was: medians of the turns.
+/// Rates: medians of the turns.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Rates {
     turns: usize,
     records_per_s: f64,
     alone_records_per_s: f64,
-    /// The median of the turns' own ratios: over the ring by alone.
+    /// The median of the turns' ratios: rate over the ring divided by rate of one process.
     ratio: f64,
 }
 
@@ -120,7 +120,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     interrupt::check()
 }
 
-/// Both ways in turns; nothing when Ctrl-C came before the first was over.
+/// Measures both in turns; `None` if Ctrl-C came before the end of the first turn.
 fn measure(
     args: &Args,
     opening: &Opening,
@@ -157,7 +157,7 @@ fn measure(
     }))
 }
 
-/// The name of a protocol, where it is one that people meet.
+/// The name of a protocol, if it is a common one.
 fn protocol(number: u8) -> String {
     let name = match number {
         1 => "icmp",

@@ -33,7 +33,7 @@ struct Entry {
     missing: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     attributes: Option<Attributes>,
-    /// What was chosen and why, where there was a choice.
+    /// What was chosen and why, if there was a choice.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     choices: BTreeMap<&'static str, String>,
 }
@@ -105,7 +105,7 @@ fn choices(name: &str) -> BTreeMap<&'static str, String> {
         .unwrap_or_default()
 }
 
-/// Looks and prints.
+/// Runs the command.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let devices: Vec<Entry> = dunlin::available()
         .into_iter()

@@ -44,7 +44,7 @@ struct Examined {
     findings: Vec<Finding>,
 }
 
-/// Looks and prints.
+/// Runs the command.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let mut findings = examine();
     let mut way = Ok(());

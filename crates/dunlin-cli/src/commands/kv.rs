@@ -1,4 +1,4 @@
-//! `dunlin kv`: the key-value service by hand.
+//! `dunlin kv`: calls the key-value service by hand.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -70,7 +70,7 @@ pub enum Action {
     },
 }
 
-/// An entry as a line of JSON, without loss whatever its bytes are.
+/// An entry as a line of JSON, lossless for any bytes.
 fn json_line(key: &[u8], value: &[u8]) -> String {
     let mut object = serde_json::Map::new();
     for (name, bytes) in [("key", key), ("value", value)] {
@@ -88,7 +88,7 @@ fn json_line(key: &[u8], value: &[u8]) -> String {
     format!("{}\n", serde_json::Value::Object(object))
 }
 
-/// Does it.
+/// Runs the command.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let client = args.connect.connect(&args.address)?;
     let missing = |key: &OsStr| Failure::new(format!("no key '{}'", key.to_string_lossy()));

@@ -1,5 +1,5 @@
-//! `dunlin lab`: the papers' figures on the simulated cluster, their claims against what the figures show, and
-//! experiments of the user's own.
+//! `dunlin lab`: runs the papers' figures on the simulated cluster, judges the papers' claims by them, and runs users'
+//! experiments.
 
 use std::path::{Path, PathBuf};
 
@@ -88,7 +88,7 @@ pub enum Command {
     },
 }
 
-/// What `dunlin lab run --help` ends with. A test runs the file.
+/// The end of `dunlin lab run --help`. A test runs the file.
 const EXAMPLE: &str = r#"An experiment is a file in TOML. This one shows how many clients a server supports, by preset:
 
   # clients.toml
@@ -123,7 +123,7 @@ const EXAMPLE: &str = r#"An experiment is a file in TOML. This one shows how man
 
 Every key, and more examples: docs/experiments.md, crates/dunlin-lab/experiments/."#;
 
-/// The greatest seed: those that follow it are still whole numbers in the file of a figure.
+/// The greatest first seed: those that follow it are still exact integers in the file of a figure.
 const SEED_MOST: u64 = (1 << 53) - (1 << 16);
 
 /// Which figures, and how much of them
@@ -146,10 +146,10 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// The figures that were named, all without a name.
+    /// The figures that were named, or all if none was.
     ///
     /// # Errors
-    /// When there is no figure of a name.
+    /// When a named figure does not exist.
     pub fn figures(&self) -> Result<Vec<&'static dunlin_lab::figure::Figure>, Failure> {
         if self.figures.is_empty() {
             return Ok(figures::ALL.iter().collect());
@@ -167,7 +167,7 @@ impl Selection {
     /// The file of an experiment, if one was named.
     ///
     /// # Errors
-    /// When it was named beside something else, or with what only figures take.
+    /// When it was named together with something else, or with options of figures only.
     fn file(&self) -> Result<Option<&Path>, Failure> {
         let is_file = |name: &&String| Path::new(name).extension().is_some_and(|end| end == "toml");
         let Some(file) = self.figures.iter().find(is_file) else {
@@ -181,10 +181,10 @@ impl Selection {
         Ok(Some(Path::new(file)))
     }
 
-    /// Refuses `--seeds`.
+    /// Rejects `--seeds`.
     ///
     /// # Errors
-    /// When it was given, with what there is instead.
+    /// When it was given; the message names the alternative.
     pub fn no_seeds(&self, instead: &'static str) -> Result<(), Failure> {
         match self.seeds {
             None => Ok(()),
@@ -194,10 +194,10 @@ impl Selection {
         }
     }
 
-    /// The figure that is a file and named alone, to be run as an experiment.
+    /// The single named figure that is described by a file, to be run as an experiment.
     ///
     /// # Errors
-    /// When it is not a file, or not alone.
+    /// When the figure is not described by a file, or is not the only one.
     fn figure_file(&self) -> Result<FigureFile, Failure> {
         let words = "--repeat, --cores, --json, --check and --set of keys are for experiments";
         let files = figures::file_names().join(", ");
@@ -213,7 +213,7 @@ impl Selection {
         found.ok_or_else(|| Failure::usage(words).help(help))
     }
 
-    /// How much of them.
+    /// How much of the figures to run.
     pub fn effort(&self) -> dunlin_lab::figure::Effort {
         dunlin_lab::figure::Effort {
             seed: self.seed.unwrap_or(1),
@@ -221,17 +221,17 @@ impl Selection {
         }
     }
 
-    /// By how many seeds.
+    /// The number of seeds.
     pub fn seeds(&self) -> u16 {
         self.seeds.unwrap_or(if self.quick { 1 } else { 3 })
     }
 }
 
 impl Command {
-    /// Does it.
+    /// Runs the command.
     ///
     /// # Errors
-    /// When it was called wrongly, a file cannot be written, parameters are not frozen, or the hunt found something.
+    /// On incorrect usage, when a file cannot be written, parameters are not frozen, or the hunt found something.
     pub fn run(self) -> Result<(), Failure> {
         match self {
             Self::List { json: true } => {
@@ -356,8 +356,8 @@ impl Command {
     }
 }
 
-/// Fails when what moves a figure was changed after the freeze. Where parameters are not the papers' nothing is judged
-/// in any case.
+/// Fails when something that affects a figure was changed after the freeze. Where parameters are not the papers',
+/// nothing is judged in any case.
 ///
 /// # Errors
 /// What was changed.

@@ -1,4 +1,4 @@
-//! `dunlin man`: the manual pages, one for each subcommand.
+//! `dunlin man`: writes the manual pages, one for each subcommand.
 
 use std::path::PathBuf;
 
@@ -40,7 +40,7 @@ fn page(command: &Command) -> Result<Vec<u8>, Failure> {
     Ok(page)
 }
 
-/// The pages of a command and of what is below it, with the names of their files.
+/// The pages of a command and its subcommands, with their file names.
 fn pages(command: &Command) -> Result<Vec<(String, Vec<u8>)>, Failure> {
     let name = command.get_display_name().unwrap_or(command.get_name());
     let mut all = vec![(format!("{name}.1"), page(command)?)];

@@ -1,4 +1,4 @@
-//! The subcommands. To add one: a file here with `Args` and `run`, a variant of [`Command`] and its arm.
+//! The subcommands. To add one, add a file here with `Args` and `run`, a variant of [`Command`] and its match arm.
 
 pub mod call;
 pub mod capture;
@@ -110,7 +110,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Does it.
+    /// Runs the command.
     pub fn run(self) -> Result<(), Failure> {
         match self {
             Self::Demo(args) => demo::run(&args),
@@ -137,13 +137,13 @@ impl Command {
     }
 }
 
-/// The exit code after Ctrl-C, as shells have it: 128 and the number of the signal.
+/// The exit code after Ctrl-C, as in shells: 128 plus the number of the signal.
 pub const INTERRUPTED: u8 = 130;
 
-/// What is said of an address that cannot be listened on.
+/// The help for an address that cannot be listened on.
 const NOT_OF_THIS_HOST: &str = "no network interface of this host has the address";
 
-/// Why a command failed, and what its caller can do.
+/// Why a command failed, and what the user can do about it.
 #[derive(Debug)]
 pub struct Failure {
     message: String,
@@ -161,7 +161,7 @@ impl Failure {
         }
     }
 
-    /// The command was called wrongly: exit code 2.
+    /// Incorrect usage: exit code 2.
     pub fn usage(message: impl fmt::Display) -> Self {
         Self {
             exit_code: 2,
@@ -169,13 +169,13 @@ impl Failure {
         }
     }
 
-    /// With another exit code, which its command's help explains.
+    /// Sets another exit code, which the command's help explains.
     #[must_use]
     pub fn with_exit_code(self, exit_code: u8) -> Self {
         Self { exit_code, ..self }
     }
 
-    /// Ctrl-C ended it before all was done: exit code 130.
+    /// Ctrl-C ended the command early: exit code 130.
     pub fn interrupted() -> Self {
         Self {
             exit_code: INTERRUPTED,
@@ -183,7 +183,7 @@ impl Failure {
         }
     }
 
-    /// Nobody reads standard output any more (`| head`): the command ends. That is no error, and nothing is said.
+    /// The reader of standard output has gone away (`| head`): the command ends, silently and without an error.
     pub fn output_closed() -> Self {
         Self {
             exit_code: 0,
@@ -191,14 +191,14 @@ impl Failure {
         }
     }
 
-    /// Adds what to do about it.
+    /// Adds a hint of what to do about it.
     #[must_use]
     pub fn help(mut self, help: impl fmt::Display) -> Self {
         self.help = Some(help.to_string());
         self
     }
 
-    /// Names the address where the system only says that this host does not have it.
+    /// Adds the address to the message if the system's error only says that this host does not have it.
     #[must_use]
     pub fn naming(self, address: impl fmt::Display) -> Self {
         match self.help.as_deref() {
@@ -210,12 +210,12 @@ impl Failure {
         }
     }
 
-    /// What failed, without what can be done about it.
+    /// The message, without the hint.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Says it on standard error; the exit code to end with.
+    /// Prints the failure on standard error, and returns the exit code.
     pub fn exit(&self) -> ExitCode {
         if self.exit_code != 0 {
             output::note(format_args!("error: {}", self.message));
@@ -256,7 +256,7 @@ impl From<ServeError> for Failure {
     }
 }
 
-/// The whole command: parses the arguments, does it, and returns the exit code.
+/// The whole command: parses the arguments, runs it, and returns the exit code.
 pub fn main() -> ExitCode {
     // Before anything pins a thread, so that both cores are known.
     let _ = crate::affinity::cores();
@@ -280,8 +280,8 @@ pub fn main() -> ExitCode {
 mod tests {
     use clap::CommandFactory;
 
-    /// clap wraps at 100 columns where the terminal has no fewer: a paragraph that has ends of lines of its own would
-    /// be wrapped twice, and an example would be torn.
+    /// clap wraps at 100 columns unless the terminal is narrower: a paragraph with line breaks of its own would be
+    /// wrapped twice, and an example would be broken.
     #[test]
     fn help_fits_100_columns() {
         fn check(command: &clap::Command) {

@@ -1,4 +1,4 @@
-//! `dunlin mount`: the file system of a metadata server in a folder, by FUSE.
+//! `dunlin mount`: mounts the file system of a metadata server on a folder, through FUSE.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `dunlin ping`: whether a server answers, over which device, and how fast.
+//! `dunlin ping`: checks whether a server answers, over which device, and how fast.
 
 use std::time::{Duration, Instant};
 
@@ -43,24 +43,24 @@ pub struct Args {
     connect: connect::Options,
 }
 
-/// A handler that servers keep for themselves: it tells the time, where servers keep time together. Elsewhere there is
-/// none, which is an answer, too.
+/// A built-in handler of servers that returns the time where servers synchronize their clocks. Elsewhere it does not
+/// exist, which is an answer, too.
 const TIME: HandlerId = FIGURES - 2;
 
-/// What is printed.
+/// The JSON object.
 #[derive(Debug, Serialize)]
 struct Found {
     address: String,
     device: String,
     preset: String,
-    /// Until the client was connected.
+    /// The time until the client was connected.
     connect_ns: u64,
     calls: u64,
     failed: u64,
     latency_ns: Percentiles,
 }
 
-/// Calls.
+/// Runs the command.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let began = Instant::now();
     let client = args.connect.connect(&args.address)?;
@@ -114,7 +114,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     interrupt::check()
 }
 
-/// The time of one call.
+/// Makes one call and returns its duration.
 fn call(client: &Client) -> Result<u64, CallError> {
     let began = Instant::now();
     match client.call(TIME, &[]) {
@@ -123,7 +123,7 @@ fn call(client: &Client) -> Result<u64, CallError> {
     }
 }
 
-/// Waits so long; `false` when Ctrl-C comes.
+/// Waits for this time; returns `false` on Ctrl-C.
 fn pause(time: Duration) -> bool {
     const LOOK: Duration = Duration::from_millis(50);
     let end = Instant::now() + time;

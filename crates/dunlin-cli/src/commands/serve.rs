@@ -1,4 +1,4 @@
-//! `dunlin serve`: a service to use by hand, from other shells.
+//! `dunlin serve`: runs a service until Ctrl-C.
 
 use std::io::Read;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use crate::services::{blocks, echo, fs, kv, metrics::MetricsPort, store, typed};
 use crate::tls::ServerOptions;
 use crate::{affinity, input, interrupt, output, rights, settings};
 
-/// Where a server listens if nothing is said: on this host alone.
+/// The default listen address, reachable from this host only.
 const LISTEN: &str = "dunlin://127.0.0.1:7400";
 
 /// Which service.
@@ -127,7 +127,7 @@ pub struct Args {
     with_parent: bool,
 }
 
-/// Options that mean something to these services alone, by their names here.
+/// Options that apply to certain services only, by their field names.
 const OPTIONS_OF: [(&[&str], &[Service]); 8] = [
     (&["memory", "keys"], &[Service::Kv]),
     (&["region"], &[Service::Echo]),
@@ -158,10 +158,11 @@ const OPTIONS_OF: [(&[&str], &[Service]); 8] = [
 ];
 
 impl Args {
-    /// Refuses what was said on the command line and means nothing to the service: it would be believed to hold.
+    /// Rejects options given on the command line that do not apply to the service, since users would believe them in
+    /// effect.
     ///
     /// # Errors
-    /// With the first of them.
+    /// Names the first of them.
     pub fn check(&self, said: &ArgMatches) -> Result<(), Failure> {
         for (options, services) in OPTIONS_OF {
             if services.contains(&self.service) {
@@ -189,10 +190,10 @@ impl Args {
     }
 }
 
-/// Reads a secret, and nothing of a file that is longer than a secret may be.
+/// Reads a secret, and rejects a file longer than a secret may be without reading it all.
 ///
 /// # Errors
-/// When the file cannot be read, is empty or too long; with its name.
+/// When the file cannot be read, is empty or is too long; the message has its name.
 pub fn read_secret(file: impl AsRef<Path>) -> Result<Secret, Failure> {
     let file = file.as_ref();
     let wrong = |error: &dyn std::fmt::Display| {
@@ -206,13 +207,13 @@ pub fn read_secret(file: impl AsRef<Path>) -> Result<Secret, Failure> {
     Secret::new(bytes).map_err(|error| wrong(&error))
 }
 
-/// Where Prometheus is answered. What another command has started shares no port with the server of the settings.
+/// The address for Prometheus. A server started by another command does not use the settings' port.
 fn metrics(args: &Args) -> Option<SocketAddr> {
     let set = settings::get().server.metrics;
     args.metrics.or(set.filter(|_| !args.with_parent))
 }
 
-/// A server of these settings.
+/// The builder of a server with these options.
 fn builder(
     args: &Args,
     listen: &Address,
@@ -291,7 +292,7 @@ fn builder(
     Ok(server)
 }
 
-/// Serves.
+/// Runs the command.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let set = &settings::get().server;
     let listen = args.listen.clone().or_else(|| set.listen.clone());
@@ -358,7 +359,7 @@ fn run_at(args: &Args, listen: &Address) -> Result<(), Failure> {
     finished
 }
 
-/// A machine that others replace, and that goes on in another life when they have.
+/// Runs a machine of a replicated database, which rejoins in a new life after it was replaced.
 fn run_replicated(args: &Args, listen: &Address, secret: Option<&Secret>) -> Result<(), Failure> {
     let set = &settings::get().server;
     let mut client = Client::builder();
@@ -392,7 +393,7 @@ fn run_replicated(args: &Args, listen: &Address, secret: Option<&Secret>) -> Res
     store::serve_replicated(&begins, &args.store, &is_over)
 }
 
-/// Returns when whoever has started this process ends, or lets go of it.
+/// Returns when the process that started this one ends, or closes its standard input.
 pub fn wait_for_parent() {
     let mut byte = [0];
     // Whatever it is, an end or an error: nobody holds the other side any more.

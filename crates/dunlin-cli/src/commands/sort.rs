@@ -107,7 +107,7 @@ pub struct How {
     pub patience: Duration,
 }
 
-/// A preset by which workers can reach each other.
+/// Parses a preset that workers can use between each other.
 fn parse_preset(name: &str) -> Result<Preset, String> {
     match name.parse().map_err(|unknown| format!("{unknown}"))? {
         preset @ (Preset::Fasst | Preset::Erpc | Preset::Herd) => Err(format!(
@@ -136,7 +136,7 @@ impl How {
     }
 }
 
-/// What is said of records.
+/// The summary of a file of records.
 #[derive(Debug, Serialize)]
 struct Records {
     records: u64,
@@ -190,7 +190,7 @@ struct Report {
     spilled_bytes: u64,
 }
 
-/// What a failed sort is to whoever called the command.
+/// Converts the error of a sort to a failure of the command.
 pub fn failed(error: SortError) -> Failure {
     match error {
         SortError::Interrupted => Failure::interrupted(),
@@ -215,7 +215,7 @@ fn file_failed(error: FileError) -> Failure {
     }
 }
 
-/// Sorts with a bar that says how far it is.
+/// Sorts with a progress bar.
 pub fn sort_with_bar(
     (input, output): (&Path, &Path),
     options: &SortOptions,
@@ -234,13 +234,13 @@ pub fn sort_with_bar(
     sorted.map_err(failed)
 }
 
-/// Moves a bar to a part of a whole; `false` when Ctrl-C came.
+/// Moves a progress bar to this part of the whole; `false` on Ctrl-C.
 fn advance(bar: &ProgressBar, done: u64, all: u64) -> bool {
     bar.set_position(done.saturating_mul(1000) / all.max(1));
     !interrupt::came()
 }
 
-/// Makes a file of records.
+/// Generates a file of records.
 pub fn make(file: &Path, records: u64, generator: Generator) -> Result<Summary, Failure> {
     let of = |error| Failure::new(format!("{}: {error}", file.display()));
     let bar = output::progress_bar();
@@ -254,7 +254,7 @@ pub fn make(file: &Path, records: u64, generator: Generator) -> Result<Summary, 
     Ok(made)
 }
 
-/// Does it.
+/// Runs the command.
 pub fn run(args: &Args) -> Result<(), Failure> {
     match &args.action {
         Action::Make {

@@ -37,7 +37,7 @@ pub struct Args {
     connect: connect::Options,
 }
 
-/// Between two looks for a signal.
+/// Interval of the checks for a signal.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Watches.
@@ -132,7 +132,7 @@ fn watch(
     Ok(())
 }
 
-/// What a key does; `false` to leave.
+/// Handles a key; `false` to quit.
 fn pressed(event: &Event, screen: &mut draw::Screen) -> bool {
     let Event::Key(key) = event else {
         return true;

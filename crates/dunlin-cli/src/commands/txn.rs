@@ -1,4 +1,4 @@
-//! `dunlin txn`: transactions by hand.
+//! `dunlin txn`: runs transactions by hand.
 
 use std::io::{BufRead, IsTerminal};
 use std::time::Duration;
@@ -74,7 +74,7 @@ enum Operation {
     Delete,
 }
 
-/// An operation with the table and the key that it is about.
+/// An operation with its table and key.
 #[derive(Debug)]
 struct Step {
     table: String,
@@ -82,7 +82,7 @@ struct Step {
     operation: Operation,
 }
 
-/// Does it.
+/// Runs the command.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let steps = parse(&args.operations, args.values).map_err(Failure::usage)?;
     let client = args.connect.builder()?;
@@ -161,7 +161,7 @@ fn parse(words: &[String], values: Values) -> Result<Vec<Step>, String> {
     Ok(steps)
 }
 
-/// Why a transaction is not committed.
+/// Why a transaction was not committed.
 #[derive(Debug, thiserror::Error)]
 enum Stopped {
     #[error(transparent)]
@@ -170,7 +170,7 @@ enum Stopped {
     TooLarge(String),
 }
 
-/// One transaction; what it has read is printed when it has committed.
+/// Runs one transaction; what it read is printed once it has committed.
 fn transact(database: &Database, steps: &[Step], values: Values) -> Result<(), Failure> {
     let run = |t: &mut Transaction| {
         let mut lines = Vec::new();
@@ -194,10 +194,10 @@ fn transact(database: &Database, steps: &[Step], values: Values) -> Result<(), F
     output::write(lines.concat().as_bytes())
 }
 
-/// How long the end of a transaction is awaited whose outcome is unknown.
+/// How long to wait for the outcome of a transaction if it is unknown.
 const OUTCOME: Duration = Duration::from_secs(10);
 
-/// What there is to be printed of a step: the value of its key, which may be absent.
+/// What to print for a step: the value of its key, which may be absent.
 fn apply(
     database: &Database,
     t: &mut Transaction,
@@ -239,7 +239,7 @@ fn show(step: &Step, value: Option<Vec<u8>>, values: Values) -> String {
     format!("{}\t{}\t{shown}\n", step.table, step.key)
 }
 
-/// Who is a member.
+/// Prints the members.
 fn machines(database: &Database) -> Result<(), Failure> {
     let Some(of) = database.configuration() else {
         return output::print("nobody replaces the machines of this database");

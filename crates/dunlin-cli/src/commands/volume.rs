@@ -125,13 +125,13 @@ fn failed(error: VolumeError) -> Failure {
     }
 }
 
-/// Whether a server's refusal is of its disk or of its room.
+/// Whether a server refused because of its disk or its space.
 fn is_of_room(code: u32) -> bool {
     use dunlin_volume::wire::code::{FULL, LOG};
     [LOG, FULL].contains(&code)
 }
 
-/// Does it.
+/// Runs the command.
 pub fn run(args: &Args) -> Result<(), Failure> {
     match &args.action {
         Action::Create { of, size } => {

@@ -1,4 +1,4 @@
-//! Memory that can be shared, registered and mapped by large pages.
+//! Memory that can be shared, registered and mapped with large pages.
 
 use rustix::fs::{memfd_create, MemfdFlags};
 use rustix::process::{getrlimit, Resource};

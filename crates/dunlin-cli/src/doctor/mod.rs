@@ -1,4 +1,4 @@
-//! What `dunlin doctor` looks at; each examination is a plain function that returns findings.
+//! The examinations of `dunlin doctor`, each a plain function that returns findings.
 
 pub mod connection;
 mod machine;

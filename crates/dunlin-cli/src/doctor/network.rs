@@ -1,4 +1,4 @@
-//! What the system gives UDP sockets, on which the device for hosts without RNICs stands.
+//! The system's limits for UDP sockets, which the device for hosts without RNICs uses.
 
 use dunlin_roce::{RoceConfig, RoceDevice};
 

@@ -1,4 +1,4 @@
-//! The store of the service in this process: what its handlers do, without the call.
+//! The store of the service in this process: what its handlers do, without the calls.
 
 use dunlin_shm::{ShmConfig, ShmDevice};
 use dunlin_store::kv::{KvError, OrderedKvStore};

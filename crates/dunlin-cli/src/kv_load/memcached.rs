@@ -1,4 +1,4 @@
-//! memcached by its meta commands, the shortest words that it has.
+//! memcached, through its meta commands, which are its shortest.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! A load on a key-value store, whichever it is: ours by a pipeline or by itself, memcached and Redis by a socket.
+//! A load on a key-value store: Dunlin's through a pipeline or without calls, memcached and Redis through a socket.
 
 mod alone;
 pub mod memcached;

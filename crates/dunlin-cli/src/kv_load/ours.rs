@@ -1,4 +1,4 @@
-//! Our own store, by a pipeline.
+//! Dunlin's store, through a pipeline.
 
 use dunlin::{CallError, Pipeline};
 

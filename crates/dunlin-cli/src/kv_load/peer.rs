@@ -1,4 +1,4 @@
-//! Another store in a process of its own, on a unix socket: started for a measurement, ended after it.
+//! A competitor's server process on a Unix socket, started for a measurement and ended after it.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Redis by its own protocol. Entries that are to be scanned are members of a sorted set, key and value together, in
-//! the order of their bytes.
+//! Redis, through its own protocol. Entries to be scanned are members of a sorted set, key and value together, in the
+//! order of their bytes.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! A connection over a unix socket that carries many requests at once, answered in order.
+//! A connection over a Unix socket with many requests outstanding, answered in order.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};

@@ -1,4 +1,4 @@
-//! `dunlin lab calibrate`: a parameter file for one's own NIC, by what perftest printed on it.
+//! `dunlin lab calibrate`: makes a parameter file for a user's NIC from the output of perftest.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -63,7 +63,7 @@ pub struct Args {
 /// Fits, prints, and writes the file.
 ///
 /// # Errors
-/// When a file cannot be read or written, or is not perftest's.
+/// When a file cannot be read or written, or is not output of perftest.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let mut measured = Vec::new();
     for file in &args.files {

@@ -1,4 +1,4 @@
-//! `dunlin lab run FILE.toml --capture OUT.pcapng`: which packets, and what is said in the end.
+//! `dunlin lab run FILE.toml --capture OUT.pcapng`: the options of a capture and its summary.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -13,9 +13,9 @@ use crate::commands::Failure;
 use crate::input::{parse_bytes, parse_long_bytes};
 use crate::output;
 
-/// What Wireshark and tshark are to be told: with their defaults a payload that begins with a known Ethernet type and
-/// two zeros, as every counter of eight bytes does at times, is dissected as an Ethernet packet. Nothing in a file can
-/// say that it is none.
+/// An option that Wireshark and tshark need: by default, a payload that begins with a known Ethernet type and two
+/// zeros, as counters of eight bytes do at times, is dissected as an Ethernet packet. Nothing in the file can prevent
+/// that.
 const DISSECTION: &str = "--disable-heuristic eth_over_ib";
 
 /// A capture of the first run
@@ -64,15 +64,15 @@ pub(super) struct Capture {
 }
 
 impl CaptureArgs {
-    /// Whether one was asked for.
+    /// Whether a capture was requested.
     pub(super) fn is_used(&self) -> bool {
         self.capture.is_some()
     }
 
-    /// Begins it, if it was asked for.
+    /// Begins the capture, if one was requested.
     ///
     /// # Errors
-    /// When there is no host of a name, or the file cannot be written.
+    /// When a named host does not exist, or the file cannot be written.
     pub(super) fn begin(&self, experiment: &Experiment) -> Result<Option<Capture>, Failure> {
         let Some(file) = &self.capture else {
             return Ok(None);
@@ -94,15 +94,15 @@ impl CaptureArgs {
 }
 
 impl Capture {
-    /// What is to observe the run.
+    /// The observer of the run.
     pub(super) fn observer(&self) -> Box<dyn dunlin_sim::Observer> {
         self.recording.observer()
     }
 
-    /// Ends the file, and says what is in it and how it is opened.
+    /// Ends the file, and prints what it contains and how to open it.
     ///
     /// # Errors
-    /// When it could not be written.
+    /// When the file could not be written.
     pub(super) fn end(self, run: &str) -> Result<(), Failure> {
         let end = Recorder::end;
         let choose = "--capture-packets, --capture-bytes, --capture-snap and --capture-host";

@@ -1,4 +1,4 @@
-//! `dunlin lab run FILE.toml`: an experiment of the user's own, or the file of a figure with other values.
+//! `dunlin lab run FILE.toml`: a user's experiment, or the file of a figure with other values.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Whether something was asked for that figures do not have.
+    /// Whether an option was given that figures do not have.
     pub fn is_used(&self) -> bool {
         let looks = self.check || self.capture.is_used() || self.trace.is_used();
         let shows = self.json || self.beside.is_some();
@@ -48,7 +48,7 @@ impl Args {
         runs || shows || looks
     }
 
-    /// Runs the file, or the text that is `embedded`, and writes results into `out`.
+    /// Runs the file, or the `embedded` text, and writes results into `out`.
     ///
     /// # Errors
     /// When the file is wrong, the RPC refuses, or results cannot be written.
@@ -159,14 +159,14 @@ impl Args {
     }
 }
 
-/// How much is run, and with what.
+/// How much to run, and with which parameters.
 #[derive(Debug)]
 pub struct How<'a> {
     /// The seed of the first run.
     pub seed: Option<u64>,
-    /// Runs at once.
+    /// Number of runs at once.
     pub threads: Option<u16>,
-    /// The quick points.
+    /// Whether to run the quick points only.
     pub quick: bool,
     /// Other NICs and parameters.
     pub replaced: &'a replaced::Replaced,
@@ -215,7 +215,7 @@ fn print(experiment: &Experiment, outcome: &Outcome) -> Result<(), Failure> {
     }
 }
 
-/// `NAME.csv`, `NAME.series.csv`, `NAME.flows.csv` and `NAME.svg`, as far as there is something in them.
+/// Writes `NAME.csv`, `NAME.series.csv`, `NAME.flows.csv` and `NAME.svg`, except those that would be empty.
 fn write(out: &Path, file: &Path, outcome: &Outcome) -> Result<(), Failure> {
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
     let place = |end: &str| out.join(format!("{name}{end}"));

@@ -1,4 +1,4 @@
-//! `dunlin lab fit`: the model against the READ sweeps, row by row, and the fit of named parameters to them.
+//! `dunlin lab fit`: compares the model with the READ sweeps, row by row, and fits named parameters to them.
 
 use dunlin_lab::calibration::{
     self, open_changes, root_mean_square, Compared, Found, Knob, Model, Point, Residual, Runs,
@@ -47,7 +47,7 @@ enum Nic {
 /// Compares, and fits.
 ///
 /// # Errors
-/// When there is no parameter of a name.
+/// When a named parameter does not exist.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let mut nic = match args.nic {
         Nic::Cx3 => NicParameters::connectx_3(),
@@ -156,7 +156,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Points that a fit is shown, on the model.
+/// The points that a fit uses, run on the model.
 struct Shown {
     points: Vec<Point>,
     seeds: u64,
@@ -193,7 +193,7 @@ fn mean_rows(runs: &[Vec<Compared>]) -> Vec<Compared> {
     .collect()
 }
 
-/// Rows that are taken together, and what they are called.
+/// A group of rows and its name.
 type Kind = (&'static str, fn(&Compared) -> bool);
 
 fn of_pairs(row: &Compared) -> bool {

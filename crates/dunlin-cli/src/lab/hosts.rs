@@ -1,4 +1,4 @@
-//! Hosts of an experiment by their names.
+//! Finds hosts of an experiment by name.
 
 use dunlin_lab::experiment::Experiment;
 

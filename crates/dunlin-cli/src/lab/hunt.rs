@@ -1,5 +1,5 @@
-//! `dunlin lab hunt`: random loads under random faults; a seed that breaks an invariant is told with the command that
-//! replays it.
+//! `dunlin lab hunt`: runs random loads under random faults; a seed that breaks an invariant is reported with the
+//! command that replays it.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,9 +12,9 @@ use crate::commands::Failure;
 use crate::interrupt;
 use crate::output;
 
-/// Seeds of one run: what each has found is kept until all have ended.
+/// Maximum number of seeds of one run, whose results are kept until all have ended.
 const SEEDS_MAX: u64 = 1_000_000;
-/// From here on so many seeds there are.
+/// Largest first seed that leaves room for the maximum number of seeds.
 const FROM_MAX: u64 = u64::MAX - SEEDS_MAX;
 
 /// Run random loads under random faults, and check invariants

@@ -1,4 +1,4 @@
-//! A file that an observer of a simulated run writes, and what is said of it in the end.
+//! A file that an observer of a simulated run writes, and its final summary.
 
 use std::fs::File;
 use std::io::BufWriter;

@@ -1,5 +1,4 @@
-//! `--nic FILE` and `--set nic.NAME=VALUE`: what somebody puts in the place of the papers' NICs, processors and
-//! switches.
+//! `--nic FILE` and `--set nic.NAME=VALUE`: replacements for the papers' NICs, processors and switches.
 
 use std::path::PathBuf;
 
@@ -25,7 +24,7 @@ impl Replaced {
     /// The NIC of the file.
     ///
     /// # Errors
-    /// When it cannot be read, or is no parameter file.
+    /// When it cannot be read, or is not a parameter file.
     pub fn nic(&self) -> Result<Option<NicParameters>, Failure> {
         let Some(file) = &self.nic else {
             return Ok(None);
@@ -44,7 +43,7 @@ impl Replaced {
         &self.set
     }
 
-    /// Whether something was set that is no parameter.
+    /// Whether something other than a parameter was set.
     pub fn sets_keys(&self) -> bool {
         let parameter = |set: &String| {
             ["nic.", "cpu.", "switch."]
@@ -54,7 +53,7 @@ impl Replaced {
         !self.set.iter().all(parameter)
     }
 
-    /// What a figure runs with.
+    /// The parameters that a figure runs with.
     ///
     /// # Errors
     /// When the NIC cannot be read, or there is no such parameter.
@@ -70,7 +69,7 @@ impl Replaced {
         })
     }
 
-    /// What is not the papers', in words.
+    /// Describes what differs from the papers.
     pub fn words(&self) -> Vec<String> {
         let nic = self.nic.iter().map(|file| file.display().to_string());
         nic.chain(self.set.iter().cloned()).collect()

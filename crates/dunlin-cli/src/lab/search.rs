@@ -1,4 +1,4 @@
-//! How far `lab calibrate` and `lab fit` look, and what they say meanwhile.
+//! The extent of the search of `lab calibrate` and `lab fit`, and its progress messages.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use dunlin_lab::calibration::{Progress, Search};
 use crate::commands::Failure;
 use crate::output;
 
-/// Rounds with all rows.
+/// Number of rounds with all rows.
 const ROUNDS: usize = 2;
 
-/// Options of both.
+/// Options of both commands.
 #[derive(Debug, clap::Args)]
 pub(super) struct SearchArgs {
     /// Number of starts: the given values, and others drawn around them; the best one is refined
@@ -32,12 +32,12 @@ impl SearchArgs {
     }
 }
 
-/// Says on standard error how far a search is.
+/// Prints the progress of a search on standard error.
 pub(super) fn tell(progress: Progress<'_>) {
     output::note(format_args!("{progress}"));
 }
 
-/// Says how a search ended, whose errors these are: in the runs that it looked at, and in others of the same rows.
+/// Prints how a search ended, with its errors in the runs that it used and in others of the same rows.
 pub(super) fn print_end(errors: (f64, f64), trials: usize, cut_short: bool) -> Result<(), Failure> {
     let (error, fresh) = (errors.0 * 100.0, errors.1 * 100.0);
     output::print(format_args!(

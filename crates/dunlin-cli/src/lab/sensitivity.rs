@@ -1,5 +1,5 @@
-//! `dunlin lab sensitivity`: halves and doubles every parameter that its file calls a guess, and tells which verdicts
-//! move.
+//! `dunlin lab sensitivity`: halves and doubles every parameter that its file calls a guess, and reports which verdicts
+//! change.
 
 use dunlin_lab::figure::Setting;
 use dunlin_lab::score::Failed;

@@ -1,4 +1,4 @@
-//! `dunlin lab speed`: how fast this machine simulates, and what larger clusters take.
+//! `dunlin lab speed`: measures how fast this machine simulates, and what larger clusters cost.
 
 use dunlin_lab::speed::{calls, gain_of_two_cores, gain_of_two_runs, machines, verbs, Scale};
 use serde::Serialize;
@@ -36,9 +36,9 @@ struct Load {
     seconds: f64,
     events_per_s: f64,
     digest: u64,
-    /// Two runs at once beside one after the other.
+    /// Speedup of two runs at once over one after the other.
     gain_of_two_runs: f64,
-    /// One run on two cores beside the same on one.
+    /// Speedup of one run on two cores over the same on one.
     gain_of_two_cores: f64,
 }
 

@@ -1,4 +1,4 @@
-//! `dunlin lab run FILE.toml --trace OUT`: of which time, and what is said in the end.
+//! `dunlin lab run FILE.toml --trace OUT`: the options of a trace and its summary.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -39,15 +39,15 @@ pub(super) struct TraceArgs {
 pub(super) struct Trace(Recording<Recorder<BufWriter<File>>>);
 
 impl TraceArgs {
-    /// Whether one was asked for.
+    /// Whether a trace was requested.
     pub(super) fn is_used(&self) -> bool {
         self.trace.is_some()
     }
 
-    /// Begins it, if it was asked for.
+    /// Begins the trace, if one was requested.
     ///
     /// # Errors
-    /// When the times are no window, or the file cannot be written.
+    /// When the times do not form a window, or the file cannot be written.
     pub(super) fn begin(&self, experiment: &Experiment) -> Result<Option<Trace>, Failure> {
         let Some(file) = &self.trace else {
             return Ok(None);
@@ -70,15 +70,15 @@ impl TraceArgs {
 }
 
 impl Trace {
-    /// What is to observe the run.
+    /// The observer of the run.
     pub(super) fn observer(&self) -> Box<dyn dunlin_sim::Observer> {
         self.0.observer()
     }
 
-    /// Ends the file, and says what is in it.
+    /// Ends the file, and prints what it contains.
     ///
     /// # Errors
-    /// When it could not be written.
+    /// When the file could not be written.
     pub(super) fn end(self, run: &str) -> Result<(), Failure> {
         let end = Recorder::end;
         let what = format!("slices and values of the run {run}; https://ui.perfetto.dev opens it");

@@ -1,4 +1,4 @@
-//! What a fit leaves unknown, in words: for `lab calibrate` and `lab fit`.
+//! Describes what a fit leaves undetermined, for `lab calibrate` and `lab fit`.
 
 use dunlin_lab::calibration::{missed, Missed, Open, Residual};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Copies into shared memory: what a payload costs when it is copied once.
+//! Copies into shared memory: the cost of copying a payload once.
 
 use std::hint::black_box;
 use std::io;

@@ -1,4 +1,4 @@
-//! Two threads against each other, each alone on its core: the stage of every limit.
+//! Two threads, each pinned to its own core: the setting in which every limit is measured.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::Barrier;

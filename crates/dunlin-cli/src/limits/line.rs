@@ -1,4 +1,4 @@
-//! One cache line between two cores.
+//! One cache line exchanged between two cores.
 
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
 use std::time::Duration;

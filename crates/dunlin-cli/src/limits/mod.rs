@@ -1,8 +1,8 @@
-//! What this machine allows, as bare as it can be written.
+//! The raw limits of this machine, measured without a framework.
 //!
-//! Every limit is a function of a duration (some 20 ms is enough), so that limits and measurements can
-//! take turns within the same second. Each runs two threads, pinned to the first two cores this process
-//! may use, and leaves nothing running.
+//! Every limit is a function of a duration (some 20 ms is enough), so that limits and measurements can alternate within
+//! the same second. Each runs two threads, pinned to the first two cores available to this process, and leaves nothing
+//! running.
 
 pub mod copy;
 pub mod duel;

@@ -1,4 +1,4 @@
-//! All limits, round after round, and the median of each.
+//! Measures all limits in rounds and takes the median of each.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,4 +1,4 @@
-//! Our values as the kernel's.
+//! Converts Dunlin's values to the kernel's.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -1,4 +1,4 @@
-//! The file system as the kernel sees it, by FUSE: each request is one operation of the client.
+//! Serves the file system to the kernel through FUSE: each request is one operation of the client.
 
 mod convert;
 mod recent;

@@ -1,9 +1,9 @@
-//! What a mount has learnt of the files that it writes.
+//! Attributes of the files that a mount is writing.
 //!
-//! After each write the kernel forgets what it knew of a file, and asks again before the next. Size and times of such a
-//! file nobody else can change; the rest is believed for as long as the kernel believes names, unless this mount
-//! changes something itself. Without this, a program that writes and looks in turns waits for the metadata server each
-//! time.
+//! After each write the kernel drops what it has cached of a file, and asks again before the next. Size and times of
+//! such a file cannot be changed by anyone else; the rest is trusted for as long as the kernel trusts names, unless
+//! this mount changes something itself. Without this, a program that alternates between writes and stats waits for the
+//! metadata server each time.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

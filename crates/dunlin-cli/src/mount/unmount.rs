@@ -1,4 +1,4 @@
-//! The end of a mount, by signals: as often as it takes, for a folder may be busy.
+//! Unmounts on signals, retrying on each, since the folder may be busy.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;

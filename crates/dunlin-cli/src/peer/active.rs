@@ -1,4 +1,4 @@
-//! The process as the side sees it that started it.
+//! The peer process as seen by the side that started it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::marker::PhantomData;

@@ -1,8 +1,8 @@
-//! The other process of a measurement: a process of this program, told what to do by lines of JSON.
+//! The other process of a measurement: a process of this program, controlled by lines of JSON.
 //!
 //! The active side has a [`Peer`]; the process that it starts reads [`Orders`]. Both agree on a [`Role`]: what is
-//! opened, what an offer is and what there is to say at the end. A process that lost its other side ends: its standard
-//! input closes then.
+//! opened, what an offer contains and what is reported at the end. A process whose other side is lost ends, because its
+//! standard input closes.
 
 mod active;
 mod passive;

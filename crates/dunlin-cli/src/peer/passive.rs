@@ -1,4 +1,4 @@
-//! The process itself: does what its standard input says, and ends when that closes.
+//! The peer process itself: follows the orders on its standard input, and ends when that closes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{channel, Receiver};

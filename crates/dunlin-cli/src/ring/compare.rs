@@ -1,4 +1,4 @@
-//! Several designs by turns, so that whatever happens to the machine happens to all of them.
+//! Measures several designs in turns, so that disturbances of the machine affect all of them.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Receiving, counting and checking what a producer sends.
+//! Receives, counts and checks what a producer sends.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, Ordering};

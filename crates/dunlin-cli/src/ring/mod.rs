@@ -1,9 +1,9 @@
-//! `dunlin perf ring`: one way through a ring between two processes, for RB² and the rings it was compared with.
+//! `dunlin perf ring`: measures one way through a ring between two processes, for RB² and its competitors.
 //!
 //! The command is the producer; for each design a second process of this program is the consumer ([`crate::peer`]).
-//! They tell each other where they are over the second one's standard input and output. A consumer polls from
-//! [`Peer::begin`](crate::peer::Peer::begin) to [`Peer::end`](crate::peer::Peer::end) and not a moment longer, so that
-//! several designs can be measured by turns within the same second.
+//! They exchange their addresses over the second one's standard input and output. A consumer polls only from
+//! [`Peer::begin`](crate::peer::Peer::begin) to [`Peer::end`](crate::peer::Peer::end), so that several designs can be
+//! measured in turns within the same second.
 
 pub mod active;
 pub mod compare;
@@ -23,7 +23,7 @@ use dunlin_ring::{Design, Framing, Optimisation, RingConfig};
 use dunlin_verbs::{DeviceAttributes, Placement};
 use serde::{Deserialize, Serialize};
 
-/// What is measured.
+/// The design to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Choice {
@@ -41,7 +41,7 @@ pub enum Choice {
     Raw,
 }
 
-/// What can be switched off.
+/// Optimisations that can be switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Without {
@@ -86,14 +86,14 @@ pub enum Test {
     PingPong,
 }
 
-/// What both sides must know of a measurement.
+/// The parameters of a measurement that both sides must know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// The device's name.
     pub device: String,
     /// The ring.
     pub choice: Choice,
-    /// What is switched off.
+    /// Optimisations that are switched off.
     pub without: Vec<Without>,
     /// Bytes of a message.
     pub size: usize,
@@ -101,26 +101,26 @@ pub struct Plan {
     pub slots: usize,
     /// How the length of messages is encoded.
     pub lengths: Lengths,
-    /// What is done with it.
+    /// The communication pattern.
     pub test: Test,
-    /// Producers, each with a consumer and a ring of its own.
+    /// Number of producers, each with its own consumer and ring.
     pub pairs: usize,
     /// Whether readers compare every byte.
     pub verify: bool,
 }
 
 impl Plan {
-    /// Bytes from one place to the next of raw WRITEs.
+    /// The distance between the places of raw WRITEs, in bytes.
     pub fn raw_slot_bytes(&self) -> usize {
         self.size.next_multiple_of(dunlin_ring::LINE_BYTES)
     }
 
-    /// Whether something is left on.
+    /// Whether an optimisation is left on.
     pub fn has(&self, what: Without) -> bool {
         !self.without.contains(&what)
     }
 
-    /// The ring to make on a device; none for raw WRITEs.
+    /// The configuration of the ring on a device; `None` for raw WRITEs.
     pub fn config(&self, attributes: &DeviceAttributes) -> Option<RingConfig> {
         let in_order = attributes.placement == Placement::InOrder;
         let mut design = match self.choice {
@@ -157,7 +157,7 @@ impl Plan {
         })
     }
 
-    /// Messages that become known together: what the bare ring is compared with.
+    /// The number of messages that become visible together, which determines the raw limit to compare with.
     pub fn together(&self) -> u64 {
         match (self.choice, self.has(Without::Batching)) {
             (Choice::Rb2, true) => 32,

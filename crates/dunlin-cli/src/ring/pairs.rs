@@ -1,4 +1,4 @@
-//! Several producers at the same time, each with a ring, a consumer's process and a thread of its own (RB² Exp#3).
+//! Several producers at the same time, each with its own ring, consumer process and thread (RB² Exp#3).
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! What messages hold that are compared by their readers (`--verify`): behind the stamp, words that follow from the
-//! message's number and their place, so that a byte of another message, of another place or of an earlier lap is seen.
+//! The content of messages that readers compare (`--verify`): after the stamp, words that follow from the message's
+//! number and their position, so that bytes of another message, another position or an earlier lap are detected.
 
 use dunlin_ring::Message;
 

@@ -1,4 +1,5 @@
-//! Ping-pong (RB² Exp#2): one message there, one of the same length back, nothing else under way. A ring each way.
+//! Ping-pong (RB² Exp#2): one message there, one of the same length back, nothing else in flight. One ring in each
+//! direction.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! Curves over sizes as SVG, both axes by powers: small enough to write by hand, and no fonts are needed to make it.
+//! Curves over sizes as SVG, with logarithmic axes; written by hand, without a plotting library or fonts.
 
 use std::fmt::Write;
 

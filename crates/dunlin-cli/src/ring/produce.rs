@@ -1,4 +1,4 @@
-//! Sending as fast as a ring takes it, until everything has been read.
+//! Sends as fast as a ring accepts messages, until everything has been read.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Raw WRITEs, as perftest posts them: to the same places as a ring's slots, with no pointer and no message.
+//! Raw WRITEs, as perftest posts them: to the same places as a ring's slots, without pointers or messages.
 
 use std::time::Duration;
 

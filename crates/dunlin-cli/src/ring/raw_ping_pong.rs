@@ -1,4 +1,4 @@
-//! Raw ping-pong: what a round trip costs without a ring.
+//! Raw ping-pong: the cost of a round trip without a ring.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

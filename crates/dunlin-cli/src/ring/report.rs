@@ -1,4 +1,4 @@
-//! What `dunlin perf ring` prints: the report of every measuring command, and what is special to rings.
+//! The report of `dunlin perf ring`: that of every measuring command, with figures specific to rings.
 
 use serde::{Deserialize, Serialize};
 

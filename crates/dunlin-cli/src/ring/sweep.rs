@@ -1,4 +1,4 @@
-//! All sizes from 64 B to 1 MiB for all designs: the paper's Fig. 5, as CSV and SVG.
+//! Measures all sizes from 64 B to 1 MiB for all designs: the paper's Fig. 5, as CSV and SVG.
 
 use std::path::Path;
 use std::time::Duration;

@@ -9,7 +9,7 @@ use super::fs::Kept;
 use crate::commands::Failure;
 use crate::input::parse_long_bytes;
 
-/// The word that stands for no directory.
+/// The value of `--log` that stands for memory instead of a directory.
 const MEMORY: &str = "memory";
 
 /// Options of a block server.

@@ -1,4 +1,4 @@
-//! A server in a process of its own, for `demo` and `perf`: started from this very program, gone when its owner is.
+//! A server process for `demo` and `perf`: it runs this same program, and ends when its owner does.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};

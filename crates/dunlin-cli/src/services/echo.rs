@@ -1,4 +1,4 @@
-//! The echo service: what was sent comes back, and a measuring call whose response has any size.
+//! The echo service: returns what it is sent, and has a call for measurements whose response may have any size.
 
 use dunlin::{HandlerError, HandlerId, Region, ServerBuilder};
 

@@ -1,7 +1,7 @@
-//! Metrics of a server over HTTP, for Prometheus: `dunlin serve --metrics`.
+//! Serves a server's metrics over HTTP, for Prometheus: `dunlin serve --metrics`.
 //!
-//! One client after the other, each with one request, within a bounded time: none of them can keep others from their
-//! answers, or the server from its end.
+//! Clients are served one after the other, with one request each and within a bounded time, so that no client can keep
+//! others from their responses, or the server from ending.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! The typed service beside the echo service, for `dunlin perf typed` and `dunlin call`.
+//! The typed service that runs with the echo service, for `dunlin perf typed` and `dunlin call`.
 
 use dunlin::{ServeError, ServerBuilder};
 use dunlin_service::codec::Protobuf;

@@ -1,8 +1,8 @@
-//! Settings from a file and from the environment, for what the command line leaves out.
+//! Settings from a file and from the environment, for values not given on the command line.
 //!
 //! A key has the name of the builder's method or of the channel's field: `deadline` below `[client]` in the file is
 //! `DUNLIN_CLIENT_DEADLINE` in the environment, and sets [`dunlin::ClientBuilder::deadline`]. An option of the command
-//! line goes before a variable, a variable before the file, the file before the default.
+//! line takes precedence over a variable, a variable over the file, the file over the default.
 
 mod section;
 

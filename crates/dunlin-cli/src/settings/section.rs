@@ -1,4 +1,4 @@
-//! Keys and values as a file and the environment have them, before anybody knows what they mean.
+//! Keys and values as found in a file and in the environment, before they are interpreted.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -1,4 +1,4 @@
-//! What `dunlin top` shows: a server's figures by the second, from two looks at its counters.
+//! What `dunlin top` shows: a server's figures per second, from the difference between two reads of its counters.
 
 pub mod draw;
 pub mod plain;

@@ -1,4 +1,4 @@
-//! One update as tables, for output that is not a terminal.
+//! One update as tables, for output other than a terminal.
 
 use std::fmt::Write;
 

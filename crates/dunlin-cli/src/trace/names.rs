@@ -1,4 +1,4 @@
-//! What tracks, slices and counters of a trace are called.
+//! Names of a trace's tracks, slices and counters.
 
 use dunlin_sim::{Activity, PacketKind, Part, SeenNic};
 

@@ -1,5 +1,5 @@
-//! Packets of a capture file, pcap or pcapng, as it is: read through a buffer, looked at in place, and no more of each
-//! than its flow. A file may hold anything: what is no IP packet, or too short to say, is a packet without a flow.
+//! Reads packets of a capture file, pcap or pcapng, through a buffer, parsing each in place and only as far as its
+//! flow. A file may contain anything: what is not an IP packet, or too short to tell, is a packet without a flow.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Counting records by flow.
+//! Counts records by flow.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;

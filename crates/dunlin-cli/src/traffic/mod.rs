@@ -1,5 +1,5 @@
-//! A network function: traffic counted by flow (RB², case 1). One process reads a capture and writes a record for each
-//! packet into a ring; another one counts. What is read by whom, and what a record has, is here.
+//! A network function that counts traffic by flow (RB², case 1). One process reads a capture and writes a record for
+//! each packet into a ring; another one counts them. This module defines flows and records.
 
 pub mod capture;
 pub mod count;

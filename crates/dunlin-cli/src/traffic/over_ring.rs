@@ -1,5 +1,5 @@
-//! The two processes: the one that reads writes records where they leave from, the other one counts them where they
-//! arrive.
+//! The two processes: the reader of the capture writes records in place into its side of the ring, the other one counts
+//! them where they arrive.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! A load of transactions on whatever executes them: ours by a driver, Redis and PostgreSQL by a socket.
+//! A load of transactions: on Dunlin's database through a driver, on Redis and PostgreSQL through a socket.
 
 mod ours;
 pub mod postgres;
@@ -17,7 +17,7 @@ use crate::clock::now_ns;
 use crate::commands::Failure;
 use crate::interrupt;
 
-/// A transaction of one of the loads that others than ours can execute.
+/// A transaction of a load that the competitors can execute.
 #[derive(Clone, Copy, Debug)]
 pub enum Drawn {
     /// Of SmallBank.
@@ -26,7 +26,7 @@ pub enum Drawn {
     Tatp(TatpTransaction),
 }
 
-/// A load that others than ours can execute: drawn as ours is.
+/// A load that the competitors can execute, drawn in the same way.
 #[derive(Clone, Debug)]
 pub enum Draws {
     /// SmallBank.
@@ -36,7 +36,7 @@ pub enum Draws {
 }
 
 impl Draws {
-    /// The load of this name, if others can execute it.
+    /// The load of this name, if the competitors can execute it.
     pub fn named(name: &str, rows: u64) -> Option<Self> {
         match name {
             "smallbank" => Some(Self::SmallBank(SmallBank::new(rows))),
@@ -52,7 +52,7 @@ impl Draws {
         }
     }
 
-    /// What there is at first: table, key and value.
+    /// The initial rows: table, key and value.
     fn rows(&self) -> Box<dyn Iterator<Item = (usize, u64, Value)> + '_> {
         use dunlin::txn::workload::Workload;
         let load: &dyn Workload = match self {
@@ -71,7 +71,7 @@ fn first(value: &[u8]) -> u64 {
     bytes.map_or(0, u64::from_le_bytes)
 }
 
-/// A row of so many bytes that begins with this number, as the load has them.
+/// A row that begins with this number, in the load's layout.
 fn row<const BYTES: usize>(first: u64) -> [u8; BYTES] {
     let mut row = [0; BYTES];
     row[..8].copy_from_slice(&first.to_le_bytes());
@@ -98,31 +98,32 @@ fn ends(start: usize) -> u64 {
 pub enum Outcome {
     /// It has committed.
     Committed,
-    /// By its own wish without effect.
+    /// Ended without effect by its own decision.
     Declined,
     /// Aborted because of others.
     Aborted,
-    /// In any other way.
+    /// Ended in any other way.
     Failed(String),
 }
 
-/// Takes several transactions at once, and tells in any order how they ended.
+/// Executes several transactions at once, and reports their outcomes in any order.
 pub trait Engine: Send {
     /// Begins one, now or with the next wait.
     ///
     /// # Errors
     /// When the connection is lost.
     fn submit(&mut self, transaction: &Drawn, began: u64) -> Result<(), Failure>;
-    /// Those that have not ended.
+    /// The number of transactions that have not ended.
     fn outstanding(&self) -> usize;
-    /// Waits for the end of one at least.
+    /// Waits until at least one transaction ends.
     ///
     /// # Errors
     /// When the connection is lost, or nothing ends.
     fn wait(&mut self, take: &mut dyn FnMut(u64, Outcome)) -> Result<(), Failure>;
 }
 
-/// One thread's part on another's engine: `transactions` at once for as long as `limit`. Nothing runs afterwards.
+/// Runs one thread's part on a competitor's engine: `transactions` at once for as long as `limit`. Nothing runs
+/// afterwards.
 ///
 /// # Errors
 /// Of the engine.

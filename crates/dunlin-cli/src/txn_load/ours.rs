@@ -1,4 +1,4 @@
-//! Our own database, by a driver.
+//! Dunlin's database, through a driver.
 
 use std::time::Duration;
 

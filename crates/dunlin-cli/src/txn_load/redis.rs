@@ -1,6 +1,6 @@
-//! Redis, in what suits it best: a transaction that one command can do is that command, any other is a function of
-//! Redis 7, which is executed alone and without a second round trip. All of a thread's go over one connection, one
-//! behind the other without waiting. Redis never aborts one because of others.
+//! Redis, used as suits it best: a transaction that one command can do is that command, any other is a function of
+//! Redis 7, which is executed alone and without a second round trip. All transactions of a thread are pipelined over
+//! one connection. Redis never aborts a transaction because of others.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! How the transactions of a thread or of a stretch of time have ended.
+//! Counts how the transactions of a thread or a period have ended.
 
 use std::thread::ScopedJoinHandle;
 

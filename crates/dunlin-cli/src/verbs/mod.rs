@@ -1,9 +1,9 @@
 //! `dunlin perf verbs`: perftest's tests, written on the verbs layer and so for every device.
 //!
-//! Two processes: the *active* side is the command itself, the *passive* side a second process of this program
-//! ([`crate::peer`]). They tell each other their addresses over the second one's standard input and output. Where the
-//! test is one-sided, the passive side sleeps on its standard input; where it answers, it polls from
-//! [`Peer::begin`](crate::peer::Peer::begin) to [`Peer::end`](crate::peer::Peer::end) and not a moment longer.
+//! There are two processes: the *active* side is the command itself, the *passive* side a second process of this
+//! program ([`crate::peer`]). They exchange their addresses over the second one's standard input and output. Where the
+//! test is one-sided, the passive side sleeps on its standard input; where it answers, it polls only from
+//! [`Peer::begin`](crate::peer::Peer::begin) to [`Peer::end`](crate::peer::Peer::end).
 
 pub mod devices;
 pub mod endpoint;
@@ -53,7 +53,7 @@ impl From<Service> for Transport {
     }
 }
 
-/// What both sides must know of a measurement.
+/// The parameters of a measurement that both sides must know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// The verb.
@@ -66,7 +66,7 @@ pub struct Plan {
     pub outstanding: usize,
 }
 
-/// How a plan is carried out.
+/// How a plan is executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// The passive side sleeps.
@@ -80,7 +80,7 @@ pub enum Method {
 }
 
 impl Plan {
-    /// The plan; atomics have 8 bytes whatever was asked for.
+    /// The plan; atomics always have 8 bytes.
     pub fn new(test: Test, service: Service, size: usize, outstanding: usize) -> Self {
         let size = if test == Test::Atomic { 8 } else { size };
         Self {
@@ -91,7 +91,7 @@ impl Plan {
         }
     }
 
-    /// How it is carried out.
+    /// How it is executed.
     pub fn method(&self) -> Method {
         match (self.test, self.outstanding) {
             (Test::Write, 1) => Method::WritePingPong,
@@ -101,7 +101,8 @@ impl Plan {
         }
     }
 
-    /// How many requests go out with one doorbell: at most 16, and four times as many fit into what may be outstanding.
+    /// The number of requests posted with one doorbell: at most 16, and at most a quarter of those that may be
+    /// outstanding.
     pub fn batch(&self) -> usize {
         let fits = |batch: &usize| self.outstanding % batch == 0 && batch * 4 <= self.outstanding;
         (1..=16).rev().find(fits).unwrap_or(1)
@@ -110,7 +111,7 @@ impl Plan {
     /// Whether a device can do it.
     ///
     /// # Errors
-    /// What it cannot do, and what it can.
+    /// What the device cannot do, and what it can.
     pub fn check(&self, attributes: &DeviceAttributes) -> Result<(), Failure> {
         let (verb, name) = match self.test {
             Test::Write => (Verbs::WRITE, "write"),

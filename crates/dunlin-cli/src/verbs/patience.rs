@@ -1,4 +1,4 @@
-//! Waiting for the other side of an endpoint, whose device goes on meanwhile.
+//! Waiting for the other side of an endpoint while driving its device.
 
 use dunlin_verbs::{Device, QueuePairState};
 

@@ -1,4 +1,4 @@
-//! Latency of WRITE and SEND: one side answers the other, and the clock runs for the whole round trip.
+//! Latency of WRITE and SEND: one side answers the other, and the whole round trip is measured.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! The rate of SENDs: counted where they arrive.
+//! The rate of SENDs, counted at the receiver.
 //!
-//! The last SEND of a list asks for an acknowledgement: how many messages have come in all. So the receive queue never
-//! runs dry, and what an unreliable service loses is known.
+//! The last SEND of a list requests an acknowledgement with the number of messages received so far. This way the
+//! receive queue never runs empty, and losses of an unreliable transport service are known.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Calls of methods by their names, with JSON.
+//! Calls methods by their names, with JSON.
 
 use std::future::{poll_fn, Future};
 use std::pin::{pin, Pin};
@@ -16,7 +16,7 @@ use super::{failed, not_called, print_status, show, Args};
 use crate::commands::Failure;
 use crate::output;
 
-/// The service that is asked what the others are.
+/// The service that describes the others.
 const REFLECTION: &str = "grpc.reflection.v1.ServerReflection";
 
 /// Lists, describes or calls.
@@ -71,7 +71,7 @@ pub(super) fn run(args: &Args, client: Client) -> Result<(), Failure> {
     }
 }
 
-/// There are no typed services at all.
+/// The failure for a server without typed services.
 fn refused(args: &Args, status: &Status) -> Failure {
     match status.code() {
         Code::Unimplemented => Failure::usage(format!("{} at {}", status.message(), args.address))
@@ -80,7 +80,7 @@ fn refused(args: &Args, status: &Status) -> Failure {
     }
 }
 
-/// What a method's descriptor says.
+/// The kind of a method according to its descriptor.
 fn kind_of(method: &MethodDescriptor) -> Kind {
     match (method.is_client_streaming(), method.is_server_streaming()) {
         (false, false) => Kind::Unary,
@@ -247,7 +247,7 @@ impl Call<'_> {
         message.map_err(|status| self.failed(&status))
     }
 
-    /// Says metadata on standard error, if that is asked for.
+    /// Prints metadata on standard error with `--verbose`.
     fn note(&self, metadata: &MetadataMap) {
         if self.args.verbose {
             for (name, value) in metadata.iter() {
@@ -264,7 +264,7 @@ impl Call<'_> {
         )?)
     }
 
-    /// The call has ended with a status.
+    /// The failure for a call that ended with a status.
     fn failed(&self, status: &Status) -> Failure {
         self.note(status.metadata());
         let failure = failed(status);
@@ -275,10 +275,10 @@ impl Call<'_> {
     }
 }
 
-/// Whether standard input turns out to be wrong.
+/// Watches for invalid standard input.
 struct Breaks {
     waiting: Option<Broken>,
-    /// The end of the stream of requests, which has broken off.
+    /// The sending end of the request stream that broke off.
     kept: Option<Requests>,
 }
 
@@ -291,7 +291,8 @@ impl Breaks {
     }
 }
 
-/// Does it, unless standard input turns out to be wrong meanwhile: then what is done is dropped, and so the call.
+/// Runs a future unless standard input turns out to be invalid meanwhile: then the future is dropped, and the call with
+/// it.
 async fn unless_broken<T>(
     broken: &mut Breaks,
     work: impl Future<Output = T>,

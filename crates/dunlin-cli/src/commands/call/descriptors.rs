@@ -1,4 +1,4 @@
-//! What messages are: from a server's reflection service, from `.proto` files, or from sets of descriptors.
+//! Message types: from a server's reflection service, from `.proto` files, or from descriptor sets.
 
 use std::path::{Path, PathBuf};
 
@@ -10,15 +10,15 @@ use prost_reflect::{DescriptorPool, MethodDescriptor};
 use super::{not_called, Args};
 use crate::commands::Failure;
 
-/// What is to be done where the server does not say it.
+/// The hint where the server does not describe its messages.
 const HELP: &str = "--proto FILE takes the messages from a .proto file";
 
 /// Services and their messages.
 pub(super) struct Descriptors(pub(super) DescriptorPool);
 
 impl Descriptors {
-    /// Of the files that the command line names, or else of what the server says of this name; without one, of all
-    /// services that it describes.
+    /// Reads the files named on the command line, or else asks the server for this name; without one, for all services
+    /// that it describes.
     pub(super) fn of(
         args: &Args,
         channel: &Channel,

@@ -18,9 +18,9 @@ use serde_path_to_error::{Path, Segment, Track};
 
 use crate::commands::Failure;
 
-/// JSON may be so many times as long as the message in it: text whose characters are all escaped.
+/// Maximum ratio of the length of JSON to that of its message: text whose characters are all escaped.
 const JSON_FACTOR: usize = 6;
-/// Messages of standard input that are read before they are sent.
+/// Number of messages read ahead from standard input.
 const READ_AHEAD: usize = 16;
 
 /// JSON values one after the other, each no longer than a message may be.
@@ -53,21 +53,21 @@ pub(super) struct Input {
     is_live: bool,
 }
 
-/// Standard input was wrong. With it comes the stream's end that the messages would go into: as long as that is held,
-/// the server does not take what was sent before for all.
+/// Reports invalid standard input, together with the sending end of the request stream: as long as that is held, the
+/// server does not take the requests sent so far for all of them.
 pub(super) type Broken = oneshot::Receiver<(Failure, Requests)>;
 
-/// The end of the stream that requests go into.
+/// The sending end of the request stream.
 pub(super) type Requests = mpsc::Sender<Vec<u8>>;
 
-/// What a stream of requests brings.
+/// A stream of requests.
 pub(super) struct Outgoing {
     pub(super) messages: BoxStream<'static, Vec<u8>>,
     pub(super) broken: Option<Broken>,
 }
 
 impl Input {
-    /// Of an argument; `-` is standard input. A message has at most `longest` bytes.
+    /// The requests in an argument; `-` is standard input. A message has at most `longest` bytes.
     pub(super) fn new(argument: &OsStr, message: MessageDescriptor, longest: usize) -> Self {
         let is_live = argument == "-";
         let inner: Box<dyn Read + Send> = match is_live {
@@ -100,7 +100,7 @@ impl Input {
         }
     }
 
-    /// The only message; none at all is an empty one.
+    /// The only message; if there is none, an empty one.
     pub(super) fn only(mut self) -> Result<Vec<u8>, Failure> {
         let message = self.next()?.unwrap_or_default();
         match self.next()? {
@@ -120,7 +120,7 @@ impl Input {
         })
     }
 
-    /// All messages; those of standard input when they come.
+    /// All messages; those of standard input as they arrive.
     pub(super) fn many(mut self) -> Result<Outgoing, Failure> {
         if !self.is_live {
             let mut all = Vec::new();
@@ -158,7 +158,7 @@ impl Input {
     }
 }
 
-/// A message as bytes.
+/// Encodes a message from JSON.
 fn from_json(message: &MessageDescriptor, value: Value) -> Result<Vec<u8>, Failure> {
     let mut track = Track::new();
     let read = serde_path_to_error::Deserializer::new(value, &mut track);
@@ -200,7 +200,7 @@ fn wrong_field(message: &MessageDescriptor, path: &Path, error: &serde_json::Err
     }
 }
 
-/// A message for people, or on one line.
+/// Formats a message as JSON, pretty-printed or on one line.
 pub(super) fn to_json(
     message: MessageDescriptor,
     bytes: &[u8],

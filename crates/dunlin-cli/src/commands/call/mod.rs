@@ -1,4 +1,4 @@
-//! `dunlin call`: one call by hand, by the number of a handler with bytes, or by the name of a method with JSON.
+//! `dunlin call`: makes one call by hand, by a handler's number with bytes, or by a method's name with JSON.
 
 mod by_name;
 mod descriptors;
@@ -65,7 +65,7 @@ pub struct Args {
     connect: connect::Options,
 }
 
-/// Reads `NAME=VALUE`.
+/// Parses `NAME=VALUE`.
 fn parse_header(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("metadata are NAME=VALUE")?;
     let mut map = MetadataMap::new();
@@ -74,7 +74,7 @@ fn parse_header(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// Calls.
+/// Runs the command.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let what = args.what.as_deref().unwrap_or_default();
     let number = what.parse::<u16>().ok();
@@ -108,7 +108,7 @@ fn by_number(args: &Args, client: &Client, number: u16) -> Result<(), Failure> {
     output::write(&reply)
 }
 
-/// What was to be asked before the call has ended with a status: with --json that is an object, too.
+/// The failure when a request made before the call ended with a status, which --json prints as an object, too.
 fn not_called(args: &Args, status: &Status) -> Failure {
     let mut failure = failed(status);
     failure.message = format!(
@@ -127,7 +127,7 @@ fn print_status(status: &Status) -> Result<(), Failure> {
     output::print_message(&json!({ "status": object }))
 }
 
-/// A call that ended with a status.
+/// The failure for a call that ended with a status.
 fn failed(status: &Status) -> Failure {
     let code = 64 + u8::try_from(i32::from(status.code())).unwrap_or(2);
     Failure::new(status).with_exit_code(code)

@@ -1,4 +1,4 @@
-//! What services and messages are, for people: as a `.proto` file has them, by their full names.
+//! Describes services and messages as a `.proto` file does, by their full names.
 
 use std::fmt::{self, Write};
 
@@ -12,7 +12,7 @@ use super::descriptors::Descriptors;
 use crate::commands::Failure;
 use crate::output;
 
-/// Prints what is known by these names, and all messages in it.
+/// Prints the definitions of these names and of all messages in them.
 pub(super) fn describe(
     descriptors: &Descriptors,
     names: &[&str],
@@ -74,7 +74,7 @@ impl Found {
         Ok(())
     }
 
-    /// `false`: it was there.
+    /// Returns `false` if it was there already.
     fn insert(&mut self, name: &str, text: impl FnOnce() -> Result<String, fmt::Error>) -> bool {
         let is_new = self.definitions.iter().all(|(known, _)| known != name);
         if is_new {

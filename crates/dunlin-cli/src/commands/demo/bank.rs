@@ -18,33 +18,33 @@ use crate::{interrupt, output};
 const MACHINES: u16 = 3;
 /// Threads that move money, one transaction at a time.
 const CLIENTS: u64 = 4;
-/// What each account begins with.
+/// The initial balance of each account.
 const HELD: i64 = 1000;
-/// Accounts that are opened, or counted, by one transaction.
+/// Number of accounts that are opened, or counted, by one transaction.
 const AT_ONCE: u64 = 200;
-/// The others go on without a machine that is silent for so many seconds.
+/// Seconds of silence after which the others go on without a machine.
 const REPLACE_AFTER: &str = "0.5";
-/// Between two looks at what was done.
+/// Interval of the checks of progress.
 const TICK: Duration = Duration::from_millis(10);
-/// Longer than anything here takes that goes well.
+/// Time limit that no successful step reaches.
 const BOUND: Duration = Duration::from_secs(30);
 
-/// What was found: one JSON object. What Ctrl-C left out is null.
+/// The JSON object. What Ctrl-C left out is null.
 #[derive(Debug, Serialize)]
 struct Found {
     what: &'static str,
     accounts: u64,
     machines: u16,
-    /// Payments a second while all machines were there.
+    /// Payments per second while all machines were running.
     before_per_s: f64,
-    /// From when a machine was killed until it had a copy of everything again.
+    /// Time from the kill of a machine until it had a copy of everything again.
     away_ms: Option<u64>,
     away_per_s: Option<f64>,
-    /// The longest time of that in which no payment was made.
+    /// The longest time within that without a payment.
     pause_ms: Option<u64>,
     after_per_s: Option<f64>,
     payments: u64,
-    /// What all accounts have together, and should have.
+    /// The sum of all accounts, and what it should be.
     money: i64,
     money_expected: i64,
 }
@@ -214,7 +214,7 @@ struct Bank {
     payments: AtomicU64,
 }
 
-/// What was done in a while.
+/// What was done while watching.
 struct Watched {
     payments: u64,
     time: Duration,
@@ -302,7 +302,7 @@ impl Bank {
         known.is_some_and(whole)
     }
 
-    /// Looks on until it is enough, which is asked with the time since the beginning.
+    /// Watches until `is_enough` returns `true`, which is given the time since the beginning.
     fn watch(&self, mut is_enough: impl FnMut(Duration) -> bool) -> Result<Watched, Failure> {
         let done = || self.payments.load(Ordering::Relaxed);
         let (began, first) = (Instant::now(), done());

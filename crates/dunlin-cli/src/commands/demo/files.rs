@@ -1,5 +1,5 @@
-//! A file system: files are written and read one-sided, past the data server's processor; then the metadata server is
-//! killed, and everything that was synced is there when it comes back.
+//! A file system: files are written and read one-sided, bypassing the data server's processor; then the metadata server
+//! is killed, and everything that was synced is there after its restart.
 
 use std::time::{Duration, Instant};
 
@@ -18,28 +18,28 @@ const SMALL: usize = 4096;
 const LARGE: usize = 32 << 20;
 /// The large file is written and read in pieces.
 const PIECE: usize = 1 << 20;
-/// For the metadata server to meet the data server.
+/// Time limit for the metadata server to find the data server.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Small files at most.
+/// Maximum number of small files.
 const FILES: usize = 20_000;
-/// The part of the time in which they are made. The rest is for what each of them takes afterwards: a sync of two
-/// disks, and a lease that goes to the client that comes later.
+/// The fraction of the time in which they are created. The rest is for what each of them needs afterwards: a sync of
+/// two disks, and a lease that is handed to the later client.
 const FILLING: u32 = 5;
 
-/// What was found: one JSON object. What Ctrl-C left out is null.
+/// The JSON object. What Ctrl-C left out is null.
 #[derive(Debug, Serialize)]
 struct Found {
     what: &'static str,
     files: usize,
-    /// Files of 4 KiB that were made and written, a second; each has its lease given back when it is closed.
+    /// Files of 4 KiB created and written per second; the lease of each is returned when it is closed.
     create_per_s: f64,
     read_per_s: Option<f64>,
     large_bytes: usize,
     write_bytes_per_s: Option<f64>,
     read_bytes_per_s: Option<f64>,
-    /// From when the metadata server was killed until a new client had found all files.
+    /// Time from the kill of the metadata server until a new client had found all files.
     back_ms: Option<u64>,
-    /// Files that were there then, with their bytes.
+    /// Files found then with the right content.
     files_after: Option<usize>,
 }
 
@@ -150,7 +150,7 @@ fn content(number: usize) -> Vec<u8> {
     words.flat_map(u64::to_le_bytes).collect()
 }
 
-/// Makes files for so long; how many, and the time.
+/// Creates files for this time; returns their number and the time taken.
 fn fill(
     files: &FileSystem,
     time: Duration,
@@ -168,7 +168,7 @@ fn fill(
     Ok((count, began.elapsed()))
 }
 
-/// Reads the first files; how many were right, unless Ctrl-C comes before the end.
+/// Reads the first files; returns how many were right, or `None` if Ctrl-C came before the end.
 fn read_all(files: &FileSystem, count: usize) -> Result<Option<usize>, Failure> {
     let mut right = 0;
     for number in 0..count {
@@ -183,7 +183,7 @@ fn read_all(files: &FileSystem, count: usize) -> Result<Option<usize>, Failure> 
     Ok(Some(right))
 }
 
-/// Writes and reads a large file; the times, of what Ctrl-C did not cut short.
+/// Writes and reads a large file; returns the times of what Ctrl-C did not cut short.
 fn large(files: &FileSystem) -> Result<[Option<Duration>; 2], Failure> {
     let piece = |at: usize| vec![(at / PIECE) as u8; PIECE];
     let write = || -> Result<[Option<Duration>; 2], FsError> {

@@ -1,4 +1,4 @@
-//! A key-value store in a second process, under YCSB B, or under scans of its index.
+//! A key-value store in a second process, under YCSB B or under scans of its index.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::workload::{Keys, Mix, Workload, Zipf, MAX_SCAN};
 const VALUE_BYTES: usize = 100;
 /// Skew of YCSB's Zipfian keys.
 const SKEW: f64 = 0.99;
-/// How often the bar moves.
+/// Interval of the progress bar.
 const SLICE: Duration = Duration::from_millis(250);
 
 /// Runs it; `scans` for YCSB E instead of B.

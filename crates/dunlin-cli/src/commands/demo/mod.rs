@@ -1,4 +1,4 @@
-//! `dunlin demo`: something that runs in processes of its own, on any machine, in a few seconds.
+//! `dunlin demo`: demonstrations that start their own processes and run on any machine in a few seconds.
 
 mod bank;
 mod files;
@@ -77,7 +77,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     interrupt::check()
 }
 
-/// A server process on the second core, with this one on the first, over the device that was asked for.
+/// Starts a server process on the second core, with this one on the first, over the requested device.
 fn start(args: &Args, service: &str, mut more: Vec<String>) -> Result<ServerProcess, Failure> {
     if let Some((client, server)) = affinity::client_and_server() {
         more.extend(["--pin".to_string(), server.to_string()]);
@@ -87,7 +87,7 @@ fn start(args: &Args, service: &str, mut more: Vec<String>) -> Result<ServerProc
     ServerProcess::start(service, &more)
 }
 
-/// The device that was asked for, as arguments.
+/// The requested device, as arguments.
 fn device(args: &Args) -> Vec<String> {
     let device = args.connect.device();
     device.map_or_else(Vec::new, |device| {

@@ -1,4 +1,4 @@
-//! A byte stream of so many seconds to a second process, beside the kernel's TCP.
+//! A byte stream to a second process for a number of seconds, compared with the kernel's TCP.
 
 use std::future::poll_fn;
 use std::io::{Read, Write};
@@ -14,16 +14,16 @@ use crate::commands::Failure;
 use crate::services::child::ServerProcess;
 use crate::{affinity, interrupt, output};
 
-/// Bytes that are handed over at once.
+/// Bytes written at once.
 const PIECE: usize = 64 << 10;
 
-/// What was found: one JSON object. What Ctrl-C left out is null.
+/// The JSON object. What Ctrl-C left out is null.
 #[derive(Debug, Serialize)]
 struct Found {
     what: &'static str,
     bytes: u64,
     bytes_per_s: f64,
-    /// Of the kernel's TCP, over loopback, with pieces of the same length.
+    /// The rate of the kernel's TCP over loopback, with pieces of the same length.
     tcp_bytes_per_s: Option<f64>,
     ratio: Option<f64>,
     device: String,
@@ -85,7 +85,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     output::print(table)
 }
 
-/// What was sent, and in what time.
+/// The bytes sent and the time taken.
 struct Sent {
     bytes: u64,
     time: Duration,
@@ -96,7 +96,7 @@ impl Sent {
         self.bytes as f64 / self.time.as_secs_f64().max(1e-9)
     }
 
-    /// All of it has come there, or something is wrong.
+    /// Checks that all of it has arrived.
     fn checked(bytes: u64, time: Duration, counted: [u8; 8]) -> Result<Self, Failure> {
         match u64::from_le_bytes(counted) {
             same if same == bytes => Ok(Self { bytes, time }),
@@ -107,7 +107,7 @@ impl Sent {
     }
 }
 
-/// Sends for so long, and waits until the other process says how much has come.
+/// Sends for this time, and waits until the other process reports how much has arrived.
 async fn send(stream: &mut Stream, time: Duration, show: impl Fn(f64)) -> Result<Sent, Failure> {
     let (piece, began) = (vec![7; PIECE], Instant::now());
     let mut bytes = 0;
@@ -139,7 +139,7 @@ fn send_by_tcp(mut stream: TcpStream, time: Duration, show: impl Fn(f64)) -> Res
     Sent::checked(bytes, began.elapsed(), counted)
 }
 
-/// The second process: takes a stream, and what comes by TCP from this port, and tells how much each was.
+/// The second process: receives a stream, and data by TCP from this port, and reports how much each was.
 pub(super) fn take(args: &Args, port: u16) -> Result<(), Failure> {
     interrupt::ignore()?;
     if let Some((_, server)) = affinity::client_and_server() {

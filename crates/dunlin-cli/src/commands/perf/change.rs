@@ -1,4 +1,4 @@
-//! `dunlin perf change`: what a client's callers notice while it changes its preset (Flor §7.7, Fig. 12).
+//! `dunlin perf change`: measures what a client's callers notice while it changes its preset (Flor §7.7, Fig. 12).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Mutex;
@@ -14,12 +14,12 @@ use crate::interrupt;
 use crate::output;
 use crate::services::child::ServerProcess;
 
-/// What is looked at as one.
+/// The length of a window.
 const WINDOW: Duration = Duration::from_millis(10);
-/// The mean of the rates before a change is taken over so long, and a change is over when so long nothing differs.
+/// The rates before a change are averaged over this time, and a change is over when nothing differs for as long.
 const CALM: Duration = Duration::from_millis(500);
-/// How far a window's rate or latency may be from the median before the change and count as undisturbed, beyond what
-/// the windows before it have been.
+/// How far a window's rate or latency may be from the median before the change and still count as undisturbed, beyond
+/// the range of the windows before it.
 const NOTICED: f64 = 0.05;
 
 /// Measure what callers notice while a client changes its preset and changes back
@@ -56,7 +56,7 @@ pub struct Args {
     connect: connect::Options,
 }
 
-/// Calls that have ended in one window.
+/// The calls that ended in one window.
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
     calls: u64,
@@ -65,13 +65,13 @@ struct Window {
     longest_ns: u64,
 }
 
-/// What a change was like.
+/// The report of a change.
 #[derive(Debug, Serialize)]
 struct Change {
     from: String,
     to: String,
     device: String,
-    /// How long `Client::change_preset` took, which proves the way and makes connections beside those in use.
+    /// How long `Client::change_preset` took, which tests the path and makes connections in addition to those in use.
     changed_after_us: u64,
     /// Medians of the windows in the half second before, and in the last half second of the phase after it.
     rate_before_per_s: f64,
@@ -149,7 +149,7 @@ fn describe(change: &Change) -> String {
     )
 }
 
-/// A change, as it went.
+/// A change that was made.
 struct Made {
     preset: Preset,
     device: String,
@@ -245,7 +245,7 @@ fn sleep_until(end: Instant) {
     }
 }
 
-/// Calls until it is over, and says what ended in each window.
+/// Makes calls until the end, and returns the calls that ended in each window.
 fn call(
     client: &Client,
     size: usize,
@@ -276,7 +276,7 @@ fn call(
     windows
 }
 
-/// What stands for undisturbed windows.
+/// The figures of undisturbed windows.
 struct Usual {
     rate: f64,
     range: [f64; 2],
@@ -301,7 +301,7 @@ impl Usual {
         }
     }
 
-    /// Whether a window is below all of these, and by more than is noticed.
+    /// Whether a window is below all of these by more than `NOTICED`.
     fn is_below(&self, window: &Window) -> bool {
         let part = window.calls as f64 / WINDOW.as_secs_f64() / self.rate.max(1.0);
         part < self.range[0] && part < 1.0 - NOTICED

@@ -1,5 +1,5 @@
-//! `dunlin perf rpc --processes N`: many client processes against one server; says how even they were served and what
-//! that cost it.
+//! `dunlin perf rpc --processes N`: many client processes against one server; reports how evenly they were served, and
+//! the server's memory.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -14,12 +14,12 @@ use crate::output;
 use crate::report::{check_errors, Report};
 use crate::services::child::ServerProcess;
 
-/// How often the server's memory is looked at.
+/// Interval of the samples of the server's memory.
 const SAMPLE: Duration = Duration::from_millis(100);
-/// What a client process may take beyond the time that it measures for: to connect, beside all others, and to end.
+/// Time that a client process may take in addition to its measurement, to connect along with all others and to end.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What is printed.
+/// The JSON object.
 #[derive(Debug, Serialize)]
 struct Crowd {
     preset: String,
@@ -29,7 +29,7 @@ struct Crowd {
     threads: usize,
     /// Of the process that measured longest.
     seconds: f64,
-    /// Calls a second of all processes together.
+    /// Calls per second of all processes together.
     rate_per_s: f64,
     /// Of the slowest and the fastest process, and of the slowest as a part of the mean.
     slowest_per_s: f64,
@@ -42,7 +42,7 @@ struct Crowd {
     server_bytes_max: Option<u64>,
 }
 
-/// A client process: connected, and waiting for the word to begin.
+/// A client process that is connected and waits for the order to begin.
 struct ClientProcess {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -84,7 +84,7 @@ impl ClientProcess {
         }
     }
 
-    /// Tells it to end with what it has.
+    /// Tells the process to end with what it has measured.
     fn end(&mut self) {
         self.child.stdin = None;
     }
@@ -105,7 +105,7 @@ impl Drop for ClientProcess {
     }
 }
 
-/// Resident bytes of a process, where the system says so.
+/// Resident bytes of a process, if the system reports them.
 fn resident_bytes(process: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;

@@ -1,4 +1,4 @@
-//! `dunlin perf kv`: a key-value store under a load, beside others.
+//! `dunlin perf kv`: measures the key-value store under a load, also against others.
 
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ enum Beside {
     Store,
 }
 
-/// The object that is printed.
+/// The JSON object.
 #[derive(Debug, Serialize)]
 struct KvReport {
     workload: String,
@@ -97,11 +97,11 @@ struct KvReport {
     report: Report,
 }
 
-/// Bytes of requests that a socket takes while the other side waits for room for its answers, with a margin.
+/// Bytes of requests that a socket accepts while the other side waits for room for its responses, with a margin.
 const SOCKET_BYTES: u64 = 128 << 10;
-/// Keys that a workload with inserts may add: what its added memory holds of short ones.
+/// Number of keys that a workload with inserts may add: as many short ones as fit into the added memory.
 const ADDED_KEYS: u64 = 4 << 20;
-/// The seed of all streams of operations: ours and the others' are the same.
+/// The seed of all streams of operations, so that all stores execute the same.
 const SEED: u64 = 42;
 
 fn parse_skew(text: &str) -> Result<f64, String> {
@@ -129,7 +129,7 @@ impl Args {
         Mix::new((self.workload, self.scan_most), &keys, SEED)
     }
 
-    /// Memory for the store: twice the entries, and for workloads that add some a GiB more.
+    /// Memory for the store: twice the entries, plus a GiB for workloads that add some.
     fn memory(&self) -> usize {
         let entry = u64::from(self.value_size) + 96;
         let added = if self.workload.inserts() {
@@ -173,7 +173,7 @@ impl Args {
         Ok(())
     }
 
-    /// Keys that the store is made for.
+    /// Number of keys that the store is sized for.
     fn keys_in_store(&self) -> u64 {
         let added = if self.workload.inserts() {
             ADDED_KEYS
@@ -293,7 +293,7 @@ fn loaded<E: Engine>(args: &Args, engine: E, words: &'static str) -> Result<Load
     Ok(load)
 }
 
-/// Ours and another store in turns.
+/// Measures Dunlin's store and another one in turns.
 fn beside<E: Engine>(
     args: &Args,
     setting: Setting,
@@ -321,7 +321,7 @@ fn beside<E: Engine>(
     })
 }
 
-/// In slices, so that the bar moves.
+/// Measures in slices, so that the progress bar moves.
 fn alone(
     args: &Args,
     setting: Setting,
@@ -337,7 +337,7 @@ fn alone(
     Ok(Report::new(setting, &tally))
 }
 
-/// A bar that is gone when the work ends, however it does.
+/// A progress bar that is removed when the work ends in any way.
 struct Bar(indicatif::ProgressBar);
 
 impl Bar {

@@ -1,4 +1,4 @@
-//! Threads that make calls when told to, whatever the calls are: those of `perf rpc` and `perf typed`.
+//! Threads that make calls on request, for `perf rpc` and `perf typed`.
 
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::thread::JoinHandle;
@@ -10,19 +10,19 @@ use crate::commands::Failure;
 use crate::interrupt;
 use crate::report::Tally;
 
-/// Calls before the clock starts: both sides are awake then.
+/// Calls before the measurement starts, so that both sides are awake.
 pub(super) const WARM_UP: usize = 64;
-/// Rounds of a pipeline between two looks at the clock, where they are short.
+/// Rounds of a pipeline between two reads of the clock, if rounds are short.
 const STRIDE: usize = 64;
-/// Where as many rounds take longer than this, there is a look after each.
+/// If that many rounds take longer than this, the clock is read after each.
 const LONG_STRIDE_NS: u64 = 1_000_000;
-/// Of so many pipelined calls one is timed: reading the clock costs as much as a call.
+/// One in this many pipelined calls is timed, because reading the clock costs as much as a call.
 const SAMPLE: u64 = 16;
 /// The tag of a call that is not timed, and its latency.
 const UNTIMED: u64 = u64::MAX;
 /// Requests longer than this are filled in place.
 pub(super) const LONG_BYTES: usize = 4096;
-/// So long is measured between two moves of the progress bar.
+/// Time measured between two updates of the progress bar.
 pub(super) const SLICE: Duration = Duration::from_millis(250);
 
 /// What each thread does.
@@ -31,37 +31,37 @@ pub(super) struct Shape {
     pub(super) size: usize,
     pub(super) response: u32,
     pub(super) outstanding: usize,
-    /// Calls before the clock starts.
+    /// Calls before the measurement starts.
     pub(super) warm_up: usize,
 }
 
 impl Shape {
-    /// Bytes of an answer, where they are not those of a request.
+    /// Bytes of a response, if different from those of a request.
     pub(super) fn response_size(&self) -> Option<usize> {
         let response = self.response as usize;
         (response != self.size).then_some(response)
     }
 }
 
-/// Calls of some kind: one after the other, or many out at once by a pipeline.
+/// A kind of calls: one after the other, or many outstanding in a pipeline.
 pub(super) trait Load: Send + 'static {
     fn shape(&self) -> Shape;
 
-    /// One call; bytes of its response.
+    /// Makes one call, and returns the bytes of its response.
     fn call(&mut self) -> Result<usize, Failure>;
 
-    /// Makes the pipeline, if there is none yet.
+    /// Creates the pipeline, if there is none yet.
     fn open(&mut self) -> Result<(), Failure>;
 
     fn outstanding(&self) -> usize;
 
-    /// Puts a call into the pipeline; `false`: there is no room.
+    /// Puts a call into the pipeline; returns `false` if there is no room.
     fn submit(&mut self, tag: u64) -> Result<bool, Failure>;
 
-    /// Gives the answers that have come: tag and bytes, `None` for an error, whose words are kept.
+    /// Passes on the responses that have arrived: tag and bytes, `None` for an error, whose message is kept.
     fn wait(&mut self, take: impl FnMut(u64, Option<usize>)) -> Result<(), Failure>;
 
-    /// Where the first error's words are kept that a pipeline had, until they are taken.
+    /// The message of the pipeline's first error, until it is taken.
     fn first_error(&mut self) -> &mut Option<String>;
 }
 
@@ -69,7 +69,7 @@ pub(super) fn no_pipeline() -> Failure {
     Failure::new("the pipeline was not opened")
 }
 
-/// One slice on all threads, with the load of this number.
+/// Measures one slice on all threads, with the load of this number.
 pub(super) fn measure(threads: &[Loader], load: usize, slice: Duration) -> Result<Tally, Failure> {
     for thread in threads {
         thread.begin(load, slice)?;
@@ -83,7 +83,8 @@ pub(super) fn measure(threads: &[Loader], load: usize, slice: Duration) -> Resul
     Ok(sum)
 }
 
-/// So long on all threads with their first load, in slices of at most `longest`, so that the bar moves.
+/// Measures for this time on all threads with their first load, in slices of at most `longest`, so that the progress
+/// bar moves.
 pub(super) fn in_slices(
     threads: &[Loader],
     time: Duration,
@@ -99,7 +100,7 @@ pub(super) fn in_slices(
     Ok(tally)
 }
 
-/// A client thread that makes calls when told to.
+/// A client thread that makes calls on request.
 pub(super) struct Loader {
     begin: Option<Sender<(usize, Duration)>>,
     end: Receiver<Result<Tally, Failure>>,
@@ -107,7 +108,7 @@ pub(super) struct Loader {
 }
 
 impl Loader {
-    /// Each slice is made with one of `loads`.
+    /// Starts the thread; each slice uses one of `loads`.
     pub(super) fn start<L: Load>(mut loads: Vec<L>, core: Option<usize>) -> Result<Self, Failure> {
         let (begin, begins) = channel::<(usize, Duration)>();
         let (tell, end) = channel();
@@ -186,7 +187,7 @@ fn one_by_one(load: &mut impl Load, slice: Duration) -> Result<Tally, Failure> {
     Ok(tally)
 }
 
-/// Counts an answer, and how long it took unless that is [`UNTIMED`]. What failed has no latency.
+/// Counts a response and its latency, unless that is [`UNTIMED`]. A failed call has no latency.
 #[inline]
 fn count(tally: &mut Tally, shape: Shape, latency_ns: u64, length: usize) {
     if length == shape.response as usize {

@@ -55,7 +55,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Measures it.
+    /// Runs the measurement.
     pub fn run(self) -> Result<(), Failure> {
         match self {
             Self::Limits(args) => limits::run(&args),
@@ -95,7 +95,7 @@ pub enum Against {
     Limits,
 }
 
-/// A number of seconds, more than 0 and at most a day.
+/// Parses a number of seconds, more than 0 and at most a day.
 pub fn parse_seconds(text: &str) -> Result<std::time::Duration, String> {
     let seconds: f64 = text
         .parse()

@@ -1,4 +1,4 @@
-//! `dunlin perf ring`: RB² and the rings it was compared with.
+//! `dunlin perf ring`: measures RB² and its competitors.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -155,7 +155,7 @@ impl OnDevice for Measuring<'_> {
     }
 }
 
-/// One design alone is one report; several are a list.
+/// Prints one report for a single design, a list for several.
 fn print(found: &Comparison, json: bool) -> Result<(), Failure> {
     match (&found.designs[..], json) {
         ([one], true) => output::print_json(one)?,

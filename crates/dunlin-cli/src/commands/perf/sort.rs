@@ -1,4 +1,4 @@
-//! `dunlin perf sort`: how fast several processes sort a file, beside one thread that does the same.
+//! `dunlin perf sort`: measures how fast several processes sort a file, compared with one thread.
 
 use std::path::PathBuf;
 
@@ -77,7 +77,7 @@ struct SortReport {
     shuffling_s: Spread,
     merging_s: Spread,
     alone_bytes_per_s: Spread,
-    /// How many times as fast as one thread.
+    /// Speedup over one thread.
     ratio: Spread,
     turns: usize,
     spilled_runs: u64,

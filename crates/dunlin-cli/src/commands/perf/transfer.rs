@@ -1,4 +1,4 @@
-//! `dunlin perf transfer`: how fast many bytes get into a region of another process, and out of it.
+//! `dunlin perf transfer`: measures one-sided transfers into and out of a region of another process.
 
 use std::time::{Duration, Instant};
 
@@ -79,11 +79,11 @@ struct TransferReport {
     preset: String,
     size: u32,
     lanes: u16,
-    /// Turns of which each figure is the median: fewer than asked for where Ctrl-C came.
+    /// Number of turns of which each figure is the median: fewer than requested after Ctrl-C.
     turns: usize,
     put: Rates,
     get: Rates,
-    /// Of registered memory.
+    /// With registered memory.
     put_registered: Rates,
     get_registered: Rates,
 }
@@ -201,7 +201,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     interrupt::check()
 }
 
-/// Puts and gets once; nothing where Ctrl-C came before the end.
+/// Puts and gets once; `None` if Ctrl-C came before the end.
 fn turn_of(
     transfer: &mut Transfer<'_>,
     (source, back): (&[u8], &mut [u8]),
@@ -217,7 +217,7 @@ fn turn_of(
     Ok((!interrupt::came()).then(|| (putting, start.elapsed())))
 }
 
-/// The same of registered memory.
+/// The same with registered memory.
 fn turn_of_registered(
     transfer: &mut Transfer<'_>,
     buffer: &mut TransferBuffer,

@@ -1,4 +1,4 @@
-//! `dunlin perf typed`: calls of a typed service between two processes, to be compared with `perf rpc`.
+//! `dunlin perf typed`: measures calls of a typed service between two processes, comparable with `perf rpc`.
 
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -140,7 +140,7 @@ fn setting(client: &Client, shape: Shape, threads: usize) -> Setting {
     }
 }
 
-/// A method that sends back what it is sent.
+/// A method that returns its request.
 trait Echo: Method<Request = Self::Message, Response = Self::Message, Codec = Protobuf> {
     type Message: services::typed::OfLength + Viewed + Clone + Send + Sync;
 }
@@ -157,11 +157,11 @@ where
 trait Reads: Send + 'static {
     type Method: Echo;
 
-    /// Bytes of the message of an answer.
+    /// Encoded bytes of a response's message.
     fn length(answer: Answer<'_>) -> Result<usize, Status>;
 }
 
-/// As they stand in what was received.
+/// In place, as views of the received bytes.
 struct Views<M>(PhantomData<M>);
 
 impl<M: Echo> Reads for Views<M> {
@@ -173,7 +173,7 @@ impl<M: Echo> Reads for Views<M> {
     }
 }
 
-/// With memory of their own.
+/// As owned messages.
 struct Owned<M>(PhantomData<M>);
 
 impl<M: Echo> Reads for Owned<M> {
@@ -185,10 +185,10 @@ impl<M: Echo> Reads for Owned<M> {
     }
 }
 
-/// What is sent.
+/// The type of the messages.
 type MessageOf<E> = <<E as Reads>::Method as Echo>::Message;
 
-/// Typed calls: one that blocks, or a typed pipeline for more.
+/// Typed calls: a blocking one, or a typed pipeline for more.
 struct Typed<E: Reads> {
     channel: Channel,
     routes: Routes,

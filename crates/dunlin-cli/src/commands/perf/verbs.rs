@@ -1,4 +1,4 @@
-//! `dunlin perf verbs`: work requests between two processes, below any RPC.
+//! `dunlin perf verbs`: measures work requests between two processes, on the verbs layer without RPC.
 
 use std::time::Duration;
 
@@ -132,7 +132,7 @@ impl OnDevice for Measuring<'_> {
     }
 }
 
-/// One slice; the other process polls only within it.
+/// Measures one slice; the other process polls only during it.
 fn measure_slice<D: Device>(
     endpoint: &mut Endpoint<D>,
     peer: &mut Peer<Passive>,

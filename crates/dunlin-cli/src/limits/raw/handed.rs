@@ -1,4 +1,4 @@
-//! Mapped memory, and two threads that take turns at it.
+//! Mapped memory that two threads access in turns.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};

@@ -1,7 +1,7 @@
-//! Memory that two threads share without a lock: the one module of this crate with `unsafe` in it.
+//! Memory that two threads share without a lock: the only module of this crate that contains `unsafe` code.
 //!
-//! Every type here is safe to use: whose turn it is to touch a piece of memory follows from counts that
-//! only these types move.
+//! Every type here is safe to use: which thread may access a piece of memory follows from counts that only these types
+//! change.
 
 mod handed;
 mod pair;

@@ -1,4 +1,4 @@
-//! The service's client: what `dunlin kv` does.
+//! The client of the key-value service, for `dunlin kv`.
 
 use dunlin::{CallError, Client};
 use dunlin_store::kv::{KvLayout, Lookup, Step};

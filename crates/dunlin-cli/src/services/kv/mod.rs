@@ -1,4 +1,4 @@
-//! The key-value service: what its messages are.
+//! The key-value service and its messages.
 
 pub mod client;
 pub mod server;

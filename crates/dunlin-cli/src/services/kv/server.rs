@@ -1,4 +1,4 @@
-//! The service's server: handlers over the store, which stands in a region that clients may READ.
+//! The server of the key-value service: handlers on the store, which is in a region that clients may READ.
 
 use std::sync::{Arc, OnceLock};
 

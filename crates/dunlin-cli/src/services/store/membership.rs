@@ -1,4 +1,4 @@
-//! Where the membership of a database is kept whose machines replace each other.
+//! The places where the membership of a replicated database can be kept.
 
 use std::path::PathBuf;
 use std::str::FromStr;

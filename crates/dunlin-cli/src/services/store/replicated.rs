@@ -1,4 +1,4 @@
-//! A machine of a database whose machines replace each other, one life after another.
+//! A machine of a replicated database, which rejoins in a new life after it was replaced.
 
 use std::fmt;
 use std::iter;

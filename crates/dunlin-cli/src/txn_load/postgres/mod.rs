@@ -1,6 +1,7 @@
-//! PostgreSQL, in what suits it best: each transaction is one call of a prepared statement, SERIALIZABLE, and what is
-//! more than one statement is a function there, so none waits for a second round trip. There are as many connections as
-//! transactions at once. The few messages of its protocol that are needed are written here: a crate for it brings 27.
+//! PostgreSQL, used as suits it best: each transaction is one call of a prepared statement, SERIALIZABLE; transactions
+//! of more than one statement are functions on the server, so none needs a second round trip. There are as many
+//! connections as transactions at once. The few messages of its protocol that are needed are implemented here: a crate
+//! for it brings 27.
 
 mod server;
 mod wire;

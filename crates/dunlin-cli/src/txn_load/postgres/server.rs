@@ -1,4 +1,4 @@
-//! A PostgreSQL of our own, in a private folder and on a unix socket alone.
+//! A PostgreSQL server in a private folder, reachable through a Unix socket only.
 
 use std::fmt::Write as _;
 use std::fs;

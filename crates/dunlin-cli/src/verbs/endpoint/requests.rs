@@ -1,4 +1,4 @@
-//! The requests that the tests post, and their completions.
+//! The work requests that the tests post, and their completions.
 
 use dunlin_verbs::{
     Completion, CompletionQueue, Destination, Device, Operation, Payload, QueuePair,

@@ -1,4 +1,4 @@
-//! One client of the load: what it does in each phase.
+//! One client of the load, and what it does in each phase.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,11 +12,11 @@ use dunlin_fs::FsError;
 use crate::histogram::Latencies;
 use crate::interrupt;
 
-/// Where its files are.
+/// The place of its files.
 pub(super) enum Place {
-    /// At a metadata server, in a session of its own.
+    /// At a metadata server, in its own session.
     Server { meta: MetaClient, directory: Ino },
-    /// In a folder, by calls of the kernel.
+    /// In a folder, through system calls.
     Folder(PathBuf),
 }
 
@@ -24,7 +24,7 @@ pub(super) struct Load {
     pub(super) place: Place,
     pub(super) number: u16,
     pub(super) files: u32,
-    /// How many of them were made: fewer where Ctrl-C came.
+    /// Number of files created: fewer after Ctrl-C.
     made: AtomicU32,
 }
 
@@ -47,8 +47,8 @@ impl Load {
         Ok(())
     }
 
-    /// Does a phase, or a part of it where Ctrl-C comes; says how many operations, or entries, that were. What was made
-    /// is removed, whatever comes.
+    /// Runs a phase, or a part of it on Ctrl-C; returns the number of operations or entries. What was created is
+    /// removed in any case.
     pub(super) fn run(&self, phase: &str, latencies: &mut Latencies) -> std::io::Result<u64> {
         if phase == "readdir" {
             let began = Instant::now();

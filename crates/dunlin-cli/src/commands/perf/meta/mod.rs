@@ -1,5 +1,5 @@
 //! `dunlin perf meta`: the metadata load of mdtest, through the library or in a folder of any file system: create,
-//! stat, read directories, remove.
+//! stat, readdir, remove.
 
 mod load;
 
@@ -77,15 +77,15 @@ pub struct Args {
     json: bool,
 }
 
-/// What one phase did.
+/// The results of one phase.
 #[derive(Debug, Serialize)]
 struct Phase {
     name: &'static str,
-    /// Files, or entries of directories, a second.
+    /// Files, or directory entries, per second.
     rate_per_s: f64,
     seconds: f64,
     operations: u64,
-    /// Of one call; of `readdir`, of one whole directory.
+    /// Latency of one call, or of one whole directory for `readdir`.
     latency_ns: Percentiles,
 }
 
@@ -98,7 +98,7 @@ struct MetaReport {
     clients: u16,
     files: u32,
     one_directory: bool,
-    /// Of a server of its own.
+    /// The durability of a server that was started.
     #[serde(skip_serializing_if = "Option::is_none")]
     durability: Option<String>,
     phases: Vec<Phase>,

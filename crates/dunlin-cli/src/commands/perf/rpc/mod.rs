@@ -81,12 +81,12 @@ pub struct Args {
 }
 
 impl Args {
-    /// For a server of our own, pinned to a core if one is said.
+    /// Arguments of a server that the command starts, pinned to a core if one is given.
     pub(super) fn server_arguments(&self, pinned: &[usize]) -> Vec<String> {
         super::server_arguments(pinned, self.connect.device())
     }
 
-    /// For one client process of many.
+    /// Arguments of one client process of many.
     pub(super) fn client_arguments(&self, address: &Address) -> Vec<String> {
         let address = address.to_string();
         let mut arguments: Vec<String> = ["perf", "rpc", "--held", "--json", "--address", &address]
@@ -105,17 +105,17 @@ impl Args {
     }
 }
 
-/// A part of a whole.
+/// Parses a part of a whole.
 fn parse_part(text: &str) -> Result<f64, String> {
     let part = text.parse::<f64>().ok();
     let part = part.filter(|part| (0.0..=1.0).contains(part));
     part.ok_or_else(|| "a part is from 0 to 1".to_owned())
 }
 
-/// What is measured beside the preset.
+/// What to compare the preset with.
 #[derive(Clone, Debug)]
 enum Against {
-    /// What the bare machine allows.
+    /// The raw limits of the machine.
     Limits,
     /// Other presets.
     Presets(Vec<Preset>),
@@ -252,7 +252,7 @@ fn setting(client: &Client, shape: Shape, threads: usize) -> Setting {
 }
 
 impl Args {
-    /// Refuses, before anything is measured, what the server would refuse.
+    /// Rejects what the server would refuse, before anything is measured.
     fn check(&self, longest: usize) -> Result<(), Failure> {
         let sizes = [
             ("--size", Some(self.size)),
@@ -272,7 +272,7 @@ impl Args {
         Ok(())
     }
 
-    /// Threads with a load for each client; the first thread is pinned.
+    /// Starts threads with a load for each client; the first thread is pinned.
     fn start(
         &self,
         clients: &[Client],
@@ -287,8 +287,8 @@ impl Args {
         (0..usize::from(self.threads)).map(thread).collect()
     }
 
-    /// One of many processes: connects, says so, and waits for the word to begin. From then on it ends early when its
-    /// standard input does.
+    /// Runs as one of many processes: connects, reports this, and waits for the order to begin. From then on it ends
+    /// early when its standard input closes.
     fn hold(&self, threads: &[Loader]) -> Result<(), Failure> {
         interrupt::ignore()?;
         // Threads connect with their first call.

@@ -1,8 +1,8 @@
 //! `dunlin perf rpc --against PRESET,...`: presets in turns, by the same threads and against the same server.
 //!
-//! Where the system and the host put threads changes the rate of all presets several times, from one second to the next
-//! and from one run to the next. So every preset is measured in every round, each round's ratios are taken, and the
-//! result is their median with its 95 % confidence interval.
+//! The placement of threads by the system and the host changes the rate of all presets several times, from one second
+//! to the next and from one run to the next. So every preset is measured in every round, the ratios of each round are
+//! taken, and the result is their median with its 95 % confidence interval.
 
 use std::iter;
 use std::time::{Duration, Instant};
@@ -19,10 +19,10 @@ use crate::report::{check_errors, Report, Tally};
 
 /// How long a preset is measured in each round.
 const SLICE: Duration = Duration::from_millis(50);
-/// Rounds at least: fewer have no 95 % interval of their median.
+/// Minimum number of rounds: with fewer, the median has no 95 % interval.
 const ROUNDS: usize = 6;
 
-/// Another preset, and how the measured one stands beside it.
+/// Another preset, and the measured one relative to it.
 #[derive(Debug, Serialize)]
 pub(super) struct Other {
     preset: String,
@@ -51,8 +51,8 @@ pub(super) struct Comparison {
     against: Vec<Other>,
 }
 
-/// Measures all clients of `threads` in each round; the slices of each client, one for each round. A round that Ctrl-C
-/// cut short is left out.
+/// Measures all clients of `threads` in each round; returns the slices of each client, one for each round. A round that
+/// Ctrl-C cut short is left out.
 pub(super) fn interleave(
     threads: &[Loader],
     clients: usize,
@@ -92,7 +92,7 @@ pub(super) fn interleave(
     }
 }
 
-/// What the slices of the measured preset and of the others come to.
+/// The result of the slices of the measured preset and of the others.
 pub(super) fn conclude(others: &[Preset], slices: &[Vec<Tally>]) -> (Tally, Comparison) {
     let sum = |slices: &[Tally]| {
         let mut sum = Tally::default();

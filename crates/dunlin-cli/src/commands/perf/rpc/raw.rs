@@ -28,7 +28,7 @@ impl Raw {
         }
     }
 
-    /// A long request stands in a registered buffer whose first bytes say what is wanted.
+    /// Submits a long request in a registered buffer, whose first bytes give the length of the response.
     #[inline(never)]
     fn submit_long(&mut self, tag: u64) -> Result<bool, Failure> {
         let pipeline = self.pipeline.as_mut().ok_or_else(no_pipeline)?;
@@ -39,7 +39,7 @@ impl Raw {
     }
 }
 
-/// Out of line, so that the callback stays short enough to be put in line where answers are taken.
+/// Out of line, so that the callback stays short enough to be inlined where responses are taken.
 #[cold]
 #[inline(never)]
 fn failed(first: &mut Option<String>, error: &CallError) -> Option<usize> {

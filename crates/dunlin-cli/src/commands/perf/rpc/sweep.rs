@@ -1,4 +1,4 @@
-//! `dunlin perf rpc --sweep`: one size after the other.
+//! `dunlin perf rpc --sweep`: measures one size after the other.
 
 use dunlin::Client;
 use serde::Serialize;

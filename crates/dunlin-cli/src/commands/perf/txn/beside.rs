@@ -1,4 +1,4 @@
-//! `dunlin perf txn --against`: other databases under the same load, in turns with ours.
+//! `dunlin perf txn --against`: other databases under the same load, in turns with Dunlin's.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use crate::limits::survey::median;
 use crate::txn_load::{measure_theirs, postgres, redis, Draws, Engine, Tally};
 use crate::{interrupt, output};
 
-/// Before each turn, and not counted: who turns to the load wakes up.
+/// Time before each turn that is not counted, in which all sides wake up.
 const WARM_UP: Duration = Duration::from_millis(100);
-/// Memory of a server for each row, generously.
+/// Generous estimate of a server's memory for each row.
 const ROW_BYTES: usize = 2048;
 
 /// A database to compare with.
@@ -27,32 +27,32 @@ pub(super) enum Beside {
     Postgres,
 }
 
-/// One that runs, with the load's rows.
+/// A running database that has the load's rows.
 pub(super) struct Other {
     // Connections end before the process that they go to.
     engines: Vec<Box<dyn Engine>>,
     peer: Peer,
 }
 
-/// What one of them has done, and what ours are to it.
+/// The results of another database, and Dunlin's relative to it.
 #[derive(Debug, Serialize)]
 pub(super) struct Compared {
     /// Its name and version.
     against: String,
     /// Transactions that committed, a second: the median of the turns.
     rate_per_s: f64,
-    /// Of the transactions that others could abort, how many they did.
+    /// The share of transactions aborted by others among those that others could abort.
     abort_share: f64,
-    /// From the beginning of a transaction to the answer that it has committed.
+    /// Time from the beginning of a transaction to the response that it has committed.
     latency_ns: Percentiles,
     declined: u64,
     committed: u64,
     aborted: u64,
-    /// Our rate over its, turn by turn.
+    /// Dunlin's rate divided by its rate, turn by turn.
     ratio: Spread,
 }
 
-/// Of the ratios of all turns.
+/// The spread of the ratios of all turns.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct Spread {
     median: f64,
@@ -71,7 +71,7 @@ impl Spread {
     }
 }
 
-/// Starts all that are to be measured, and gives them their rows.
+/// Starts all databases to be measured, and loads their rows.
 pub(super) fn start(args: &Args) -> Result<Vec<Other>, Failure> {
     if args.against.is_empty() {
         return Ok(Vec::new());
@@ -128,7 +128,8 @@ impl Beside {
     }
 }
 
-/// Ours and the others in turns: what ours did in all, the median of its rates, and each of the others.
+/// Measures Dunlin's and the other databases in turns; returns Dunlin's total, the median of its rates, and the results
+/// of each other one.
 pub(super) fn in_turns(
     args: &Args,
     database: &Database,
@@ -187,7 +188,7 @@ pub(super) fn in_turns(
 }
 
 impl Other {
-    /// All client threads together, for so long.
+    /// Runs all client threads together for this time.
     fn run(&mut self, args: &Args, draws: &Draws, limit: Duration) -> Result<Tally, Failure> {
         let transactions = usize::from(args.transactions);
         std::thread::scope(|scope| {
@@ -199,7 +200,7 @@ impl Other {
     }
 }
 
-/// A column for each.
+/// Prints a table with a column for each database.
 pub(super) fn print(found: &Found) -> Result<(), Failure> {
     let ours = format!("ours, {}", found.protocol);
     let mut heads = vec![found.workload.as_str(), ours.as_str()];

@@ -1,4 +1,4 @@
-//! `dunlin perf txn`: transactions on three server processes, beside other databases.
+//! `dunlin perf txn`: measures transactions on three server processes, also against other databases.
 
 mod beside;
 
@@ -82,21 +82,21 @@ pub struct Args {
     json: bool,
 }
 
-/// Server processes of our own.
+/// Number of server processes that are started.
 const SERVERS: u16 = 3;
 
-/// What was found: one JSON object.
+/// The JSON object.
 #[derive(Debug, Serialize)]
 struct Found {
     protocol: String,
     workload: String,
     /// Transactions that committed, a second.
     rate_per_s: f64,
-    /// Of the transactions that others could abort, how many they did.
+    /// The share of transactions aborted by others among those that others could abort.
     abort_share: f64,
-    /// Transactions that ended in any other way but their own wish.
+    /// Transactions that failed for any other reason.
     errors: u64,
-    /// From the beginning of a transaction to the report that it has committed.
+    /// Time from the beginning of a transaction to the report that it has committed.
     latency_ns: Percentiles,
     /// Aborted by the transaction itself, as when an account does not cover a payment.
     declined: u64,
@@ -194,7 +194,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     interrupt::check()
 }
 
-/// Nothing is changed in tables that are not the workload's.
+/// Rejects tables that are not the workload's, so that nothing else is changed.
 fn check_tables(database: &Database, wanted: &[TableSpec], workload: &str) -> Result<(), Failure> {
     let help = format!("servers that have them: `dunlin serve store --load {workload}`");
     for spec in wanted {
@@ -231,7 +231,7 @@ fn server_arguments(args: &Args, number: u16) -> Vec<String> {
     arguments
 }
 
-/// All client threads together, for so long.
+/// Runs all client threads together for this time.
 fn ours(
     args: &Args,
     database: &Database,
