@@ -38,7 +38,7 @@ pub fn can_pin(core: usize) -> bool {
         set.set(core);
         sched_setaffinity(None, &set).is_ok()
     };
-    // A thread of its own tries it: this one stays where it is.
+    // Tried in a separate thread, so that this one stays where it is.
     core < CpuSet::MAX_CPU && std::thread::spawn(pinned).join().unwrap_or(false)
 }
 

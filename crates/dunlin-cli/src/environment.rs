@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::affinity;
 
-/// What a figure depends on beside the code.
+/// What a figure depends on in addition to the code.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Environment {
     /// Of this program.
     pub version: String,
     /// Name of the host.
     pub host: String,
-    /// Model of its processors, where the system says so.
+    /// Model of its processors, if the system reports it.
     pub cpu: Option<String>,
     /// Processors that this process may use.
     pub cpus: usize,

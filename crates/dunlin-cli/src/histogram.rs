@@ -58,7 +58,7 @@ impl Latencies {
         self.histogram.len()
     }
 
-    /// How many were from each power of two up to the next, without empty ones at the ends.
+    /// The counts between consecutive powers of two, without empty ones at the ends.
     pub fn by_power_of_two(&self) -> Vec<(u64, u64)> {
         let mut counts: Vec<(u64, u64)> = Vec::new();
         for value in self.histogram.iter_recorded() {

@@ -6,9 +6,9 @@ use std::ops::RangeInclusive;
 /// Everything, or `None` when it has more than `most` bytes; of those one is read, to know.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn read_at_most(from: impl Read, most: usize) -> io::Result<Option<Vec<u8>>> {
-    // Room for a secret from the start: growing would leave parts of it behind.
+    // Allocated for a whole secret from the start: growing would leave copies of parts of it in memory.
     let mut bytes = Vec::with_capacity(most.min(4095) + 1);
     from.take(most as u64 + 1).read_to_end(&mut bytes)?;
     Ok((bytes.len() <= most).then_some(bytes))
@@ -17,7 +17,7 @@ pub fn read_at_most(from: impl Read, most: usize) -> io::Result<Option<Vec<u8>>>
 /// The next line without its end; `None` at the end, and when the line has more than `most` bytes.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn line_at_most(from: &mut impl BufRead, most: usize) -> io::Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
     from.take(most as u64 + 1).read_until(b'\n', &mut line)?;

@@ -5,9 +5,9 @@ use std::hint::spin_loop;
 use crate::clock::now_ns;
 use crate::commands::Failure;
 
-/// Another side that does nothing for so long is gone.
+/// A side that does nothing for this time counts as gone.
 const LONGEST_NS: u64 = 10_000_000_000;
-/// Looks between two looks at the clock.
+/// Polls between two reads of the clock.
 const STRIDE: u32 = 4096;
 
 /// One wait.
@@ -18,7 +18,7 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// Between two looks at what is waited for.
+    /// Called between two polls of what is waited for.
     ///
     /// # Errors
     /// When nothing has come for ten seconds.
@@ -27,10 +27,10 @@ impl Patience {
         self.wait_or(|| Ok(()))
     }
 
-    /// The same, with something that is looked at now and then: when other processes get their turn.
+    /// The same, with a function that is called from time to time, when the thread yields to other processes.
     ///
     /// # Errors
-    /// What `other` says, or when nothing has come for ten seconds.
+    /// The error of `other`, or when nothing has come for ten seconds.
     #[inline]
     pub fn wait_or(&mut self, other: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
         spin_loop();
@@ -45,13 +45,13 @@ impl Patience {
         Ok(())
     }
 
-    /// How often it was looked.
+    /// Number of polls.
     #[inline]
     pub fn looks(&self) -> u32 {
         self.looks
     }
 
-    /// For how long; looks at the clock now and then only, and is zero between.
+    /// The time waited; reads the clock only from time to time, and is zero otherwise.
     pub fn waited_ns(&mut self) -> u64 {
         if self.looks % STRIDE != 0 {
             return 0;

@@ -18,9 +18,9 @@ pub struct Tally {
     pub bytes: u64,
     /// Operations that failed.
     pub errors: u64,
-    /// How long it ran.
+    /// The duration of the measurement.
     pub elapsed: Duration,
-    /// How long each operation took that succeeded.
+    /// The latency of each operation that succeeded.
     pub latencies: Latencies,
     /// Why the first of those that failed did, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -76,7 +76,7 @@ fn per_second(count: u64, elapsed: Duration) -> f64 {
     }
 }
 
-/// What was measured: the part of a [`Report`] that is known before it starts.
+/// The setting of a measurement: the part of a [`Report`] that is known before it starts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
     /// The device that carried it, as `--device` names it.
@@ -108,7 +108,7 @@ pub struct Report {
     /// Why the first of them did, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_error: Option<String>,
-    /// What was measured.
+    /// The setting of the measurement.
     #[serde(flatten)]
     pub setting: Setting,
     /// Seconds of measuring, without what was spent on limits.
@@ -116,7 +116,7 @@ pub struct Report {
     /// With `--against` another program: which. Then `limits` is what it did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub against: Option<String>,
-    /// With `--against limits`: what the bare machine did beside it; of `perf limits`: everything.
+    /// With `--against limits`: the raw limits measured in turns with it; for `perf limits`: everything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<AnyLimits>,
     /// With `--against limits`: measured over limit.
@@ -125,7 +125,7 @@ pub struct Report {
     /// With `--against limits`: how many pairs the ratios are medians of, and their spread.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pairs: Option<Pairs>,
-    /// With `--histogram`: latencies in nanoseconds and how many operations took so long.
+    /// With `--histogram`: latencies in nanoseconds, and the number of operations with each.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub histogram_ns: Option<Latencies>,
 }

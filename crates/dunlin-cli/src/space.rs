@@ -13,7 +13,7 @@ const POLL_EVERY: Duration = Duration::from_millis(20);
 /// Waits until the metadata server has met a data server, or had met one before: until then it has no space to give out.
 ///
 /// # Errors
-/// When it has not within `patience`, or Ctrl-C came.
+/// When there is none within `patience`, or on Ctrl-C.
 pub fn wait_for_space(system: &FileSystem, patience: Duration) -> Result<(), Failure> {
     let began = Instant::now();
     while system.space().map_err(Failure::new)?.bytes == 0 {

@@ -27,13 +27,13 @@ impl<W: Write> File<W> {
     /// Begins it, for the calls of the server of this address.
     ///
     /// # Errors
-    /// What the system says of writing.
+    /// The system's error when writing.
     pub fn begin(output: W, address: &str) -> Result<Self, Failure> {
         let file = Pcapng::begin(output, LINK, 0, [address])?;
         Ok(Self { file, missed: 0 })
     }
 
-    /// So many calls were missed here: the next packet says so.
+    /// Number of calls missed here, which is recorded in the next packet.
     pub fn missed(&mut self, calls: u64) {
         self.missed += 2 * calls;
     }

@@ -18,13 +18,13 @@ const VERSION: u8 = 1;
 /// Bytes before the names.
 const HEADER_BYTES: usize = 42;
 
-/// What a packet is.
+/// The kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// What was asked.
+    /// A request.
     Request = 0,
-    /// What was answered.
+    /// A response.
     Answer = 1,
     /// The handler's error.
     Error = 2,
@@ -46,7 +46,7 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// The request of a call, and what came of it.
+    /// The packets of a call: its request and its outcome.
     pub fn both(call: &'a CapturedCall) -> [Self; 2] {
         let kind = match call.end {
             CallEnd::Answered => Kind::Answer,

@@ -40,7 +40,7 @@ impl<W: Write> Pcapng<W> {
     /// for all of them.
     ///
     /// # Errors
-    /// What the system says of writing.
+    /// The system's error when writing.
     pub(super) fn begin<'a>(
         output: W,
         link: DataLink,
@@ -96,7 +96,7 @@ impl<W: Write> Pcapng<W> {
     }
 }
 
-/// A reader who has gone away (`| head`) is no error.
+/// A reader that has gone away (`| head`) is not an error.
 fn failure(error: PcapError) -> Failure {
     match error {
         PcapError::IoError(error) if error.kind() == ErrorKind::BrokenPipe => {

@@ -17,7 +17,7 @@ use crate::commands::Failure;
 const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;
 
-/// What is kept.
+/// Limits of what is recorded.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// Most packets.
@@ -62,7 +62,7 @@ impl<W: Write> Recorder<W> {
     /// Begins a file with an interface for each host that is `Some` name; others are not captured.
     ///
     /// # Errors
-    /// What the system says of writing.
+    /// The system's error when writing.
     pub fn begin(output: W, hosts: &[Option<String>], bounds: Bounds) -> Result<Self, Failure> {
         let names = hosts.iter().flatten().map(String::as_str);
         let file = Pcapng::begin(output, DataLink::ETHERNET, bounds.snap, names)?;

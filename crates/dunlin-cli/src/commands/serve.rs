@@ -20,7 +20,7 @@ use crate::{affinity, input, interrupt, output, rights, settings};
 /// The default listen address, reachable from this host only.
 const LISTEN: &str = "dunlin://127.0.0.1:7400";
 
-/// Which service.
+/// A service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Service {
     /// Key-value store with an ordered index, for `dunlin kv` and `dunlin perf kv`
@@ -61,7 +61,7 @@ Examples:\n  \
   dunlin serve echo --metrics 127.0.0.1:9464             metrics for Prometheus\n  \
   dunlin --config dunlin.toml serve kv                   other settings from `[server]` of a file")]
 pub struct Args {
-    /// Which service
+    /// Service to run
     #[arg(value_enum)]
     service: Service,
     /// Address to listen on; with port 0 a free port is chosen, and the first line of output shows it [default:
@@ -396,7 +396,7 @@ fn run_replicated(args: &Args, listen: &Address, secret: Option<&Secret>) -> Res
 /// Returns when the process that started this one ends, or closes its standard input.
 pub fn wait_for_parent() {
     let mut byte = [0];
-    // Whatever it is, an end or an error: nobody holds the other side any more.
+    // An end of file or an error: the other side is closed in either case.
     while matches!(std::io::stdin().read(&mut byte), Ok(1..)) {}
 }
 

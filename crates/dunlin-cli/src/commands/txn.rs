@@ -104,7 +104,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         let steps = parse(&words, args.values).map_err(Failure::usage);
         let done = steps.and_then(|steps| transact(&database, &steps, args.values));
         match done {
-            // Who types goes on; a program wants to know.
+            // At a terminal the failure is only printed; otherwise the command also fails in the end.
             Err(failure) if by_hand => output::note(failure.message()),
             Err(failure) => {
                 output::note(format_args!("error: {}", failure.message()));

@@ -10,7 +10,7 @@ use super::Finding;
 const DEVICES: &str = "devices";
 const CONNECTION: &str = "connection";
 const OTHER: &str = "other device";
-/// How long datagrams may take: longer than all repetitions of one.
+/// Time limit for datagrams: longer than all repetitions of one.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The devices that Dunlin knows.
@@ -95,7 +95,7 @@ fn unchosen(address: &Address, config: &DialConfig) -> String {
     }
 }
 
-/// Whether datagrams come through: a firewall that lets TCP pass may drop them.
+/// Whether datagrams arrive: a firewall that lets TCP pass may drop them.
 fn datagrams(address: &Address, way: &str, device: &str, config: &DialConfig) -> Finding {
     let mut builder = Client::builder()
         .preset(Preset::Plain)

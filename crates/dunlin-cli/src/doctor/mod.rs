@@ -8,10 +8,10 @@ mod rdma;
 
 use serde::Serialize;
 
-/// One thing that was looked at.
+/// The result of one examination.
 #[derive(Debug, Clone, Serialize)]
 pub struct Finding {
-    /// What was looked at.
+    /// What was examined.
     pub name: &'static str,
     /// How it is.
     pub state: State,
@@ -30,7 +30,7 @@ pub enum State {
     Ok,
     /// It works, and could do better.
     Warn,
-    /// It is not there; something cannot be used, or only a slower way.
+    /// It is missing; something cannot be used, or only in a slower way.
     Missing,
 }
 

@@ -6,7 +6,7 @@ use super::Finding;
 
 const NAME: &str = "UDP buffers";
 
-/// The receive buffer of the device, beside what it asks for.
+/// The device's receive buffer, compared with what it requests.
 pub(super) fn examine() -> Vec<Finding> {
     let config = match RoceConfig::from_environment() {
         Ok(config) => config,

@@ -13,7 +13,7 @@ pub(super) fn examine() -> Vec<Finding> {
     ]
 }
 
-/// Where the dynamic linker would look, without loading anything.
+/// Searches where the dynamic linker would, without loading anything.
 fn find(library: &str) -> Option<String> {
     let variable = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
     let usual = [

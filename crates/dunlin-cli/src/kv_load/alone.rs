@@ -8,7 +8,7 @@ use super::{Answer, Engine, FirstError, Request};
 use crate::commands::Failure;
 use crate::services::kv::Settings;
 
-/// The store, and the answer that nobody has taken yet: there is one operation at a time.
+/// The store, and the answer that was not taken yet: there is one operation at a time.
 #[derive(Debug)]
 pub struct Alone {
     store: OrderedKvStore<<ShmDevice as Device>::Region>,

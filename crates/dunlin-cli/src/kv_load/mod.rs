@@ -18,14 +18,14 @@ use crate::interrupt;
 use crate::report::Tally;
 use crate::workload::{Choice, Mix};
 
-/// One call in so many is timed: reading the clock costs as much as a call.
+/// One in this many calls is timed, because reading the clock costs as much as a call.
 const SAMPLE: u64 = 16;
-/// Operations between two looks at the clock.
+/// Operations between two reads of the clock.
 const STRIDE: usize = 256;
 /// Operations before the clock starts: all sides are awake then.
 const WARM_UP: usize = 256;
 
-/// What is asked of a store.
+/// A request to a store.
 #[derive(Clone, Copy, Debug)]
 pub enum Request<'a> {
     /// The value of a key.
@@ -38,16 +38,16 @@ pub enum Request<'a> {
     Scan(&'a [u8], u32),
 }
 
-/// What a store has answered.
+/// The answer of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// A value of so many bytes.
+    /// A value of this many bytes.
     Value(usize),
     /// There is no such key.
     Missing,
     /// It is stored.
     Stored,
-    /// So many entries, with so many bytes of values.
+    /// The number of entries, and of bytes of values.
     Entries(usize, usize),
     /// It failed.
     Failed,
@@ -58,7 +58,7 @@ pub enum Answer {
 pub struct FirstError {
     /// The store's words.
     pub words: String,
-    /// Whether it has no memory left.
+    /// Whether the store is out of memory.
     pub is_full: bool,
 }
 
@@ -105,11 +105,11 @@ pub struct Load<E> {
     value: Vec<u8>,
     /// Entries that are there.
     entries: u32,
-    /// Whether entries are put in the way in which they can be scanned.
+    /// Whether entries are stored in such a way that they can be scanned.
     scans: bool,
 }
 
-/// What answers of one stretch came to.
+/// The tally of the answers of one slice.
 struct Count<'a> {
     tally: Tally,
     value_bytes: usize,
@@ -297,7 +297,7 @@ enum Next {
 }
 
 impl Count<'_> {
-    /// The time that goes into a tag, or that none does.
+    /// The time stored in a tag, or the value for no time.
     #[inline]
     fn time(&self) -> u64 {
         match self.timed && self.tally.operations % SAMPLE == 0 {

@@ -27,7 +27,7 @@ impl Ours {
     }
 }
 
-/// Out of line: it happens seldom.
+/// Out of line, because it is rare.
 #[cold]
 fn failed(error: &CallError) -> FirstError {
     FirstError {

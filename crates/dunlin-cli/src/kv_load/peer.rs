@@ -10,12 +10,12 @@ use rustix::process::{kill_process, Pid, Signal};
 use crate::affinity;
 use crate::commands::Failure;
 
-/// How long it may take to listen.
+/// Time limit for the server to start listening.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// And to end by itself.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
 
-/// A store to measure beside.
+/// A store to compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
     /// memcached, one thread.
@@ -50,7 +50,7 @@ impl Program {
     }
 }
 
-/// A folder of one process of ours, which is gone when this value is dropped.
+/// A folder for one server process, which is removed when this value is dropped.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
@@ -133,7 +133,7 @@ impl Peer {
         })
     }
 
-    /// Its name and version, as it says itself.
+    /// Its name and version, as it reports them.
     pub fn version(&self) -> &str {
         &self.version
     }

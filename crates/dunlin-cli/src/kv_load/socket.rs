@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::{Answer, FirstError};
 use crate::commands::Failure;
 
-/// How long an answer may take.
+/// Time limit for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes that are read at once.
 const READ_BYTES: usize = 256 << 10;
@@ -21,7 +21,7 @@ pub(super) struct Socket {
     /// Requests that are not sent yet.
     pub(super) requests: Vec<u8>,
     tags: VecDeque<u64>,
-    /// What was read; `at .. end` is not taken yet.
+    /// The bytes read, of which `at .. end` are not taken yet.
     answers: Vec<u8>,
     at: usize,
     end: usize,
@@ -106,7 +106,7 @@ impl Socket {
     }
 }
 
-/// What a store has answered to a request that failed.
+/// The error of a store for a failed request.
 fn failed(words: &[u8]) -> FirstError {
     let words = String::from_utf8_lossy(words).trim().to_owned();
     // "SERVER_ERROR out of memory storing object", "-OOM command not allowed when used memory > 'maxmemory'."

@@ -17,9 +17,9 @@ use crate::commands::Failure;
 use crate::interrupt;
 use crate::output::progress_bar;
 
-/// How often the bar is drawn.
+/// Interval at which the progress bar is drawn.
 const REDRAW: Duration = Duration::from_millis(200);
-/// How long what has begun may take after Ctrl-C.
+/// Time that runs may take to end after Ctrl-C.
 const PATIENCE: Duration = Duration::from_millis(400);
 
 /// Real threads for independent points.
@@ -134,7 +134,7 @@ impl Ran {
             .without(&self.failed, self.interrupted)
     }
 
-    /// Whether all ran.
+    /// Whether all figures ran.
     ///
     /// # Errors
     /// When one could not, with its name.
@@ -143,7 +143,7 @@ impl Ran {
     }
 }
 
-/// The end of a command that has run the figures that there were beside these.
+/// The result of a command that has run all figures except these.
 ///
 /// # Errors
 /// When there is one, with its name.
@@ -199,7 +199,7 @@ pub fn run(figures: &[&'static Figure], effort: Effort, seeds: u16) -> Ran {
     ran
 }
 
-/// Takes what threads share with who waits for them.
+/// Takes what the threads share with the one that waits for them.
 pub fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::duel::{duel, rate_per_s};
 use super::raw::{baton, SharedBytes};
 
-/// Larger than any cache here: a copy that comes from memory and goes to memory.
+/// Larger than any cache here, so that a copy goes from memory to memory.
 pub const COLD_SIZE: usize = 64 << 20;
 
 /// Bytes a second when one core copies the same `size` bytes again and again into shared memory.

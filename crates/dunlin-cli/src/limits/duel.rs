@@ -8,7 +8,7 @@ use crate::affinity;
 use crate::clock::now_ns;
 use crate::histogram::{Latencies, Percentiles};
 
-/// How a thread of a duel waits for the other: it spins on its own core, and yields where both share one.
+/// How a thread of a duel waits for the other: it spins on its own core, and yields if both share one.
 #[derive(Debug)]
 pub struct Wait<'a> {
     stop: &'a AtomicBool,
@@ -17,7 +17,7 @@ pub struct Wait<'a> {
 }
 
 impl Wait<'_> {
-    /// One empty look; false when the duel is over.
+    /// One empty poll; returns `false` when the duel is over.
     #[inline]
     pub fn again(&mut self) -> bool {
         self.empty = self.empty.wrapping_add(1);
@@ -27,7 +27,7 @@ impl Wait<'_> {
         self.empty & 0x3f != 0 || self.goes_on()
     }
 
-    /// Whether the duel goes on.
+    /// Whether the duel is still running.
     pub fn goes_on(&self) -> bool {
         !self.stop.load(Relaxed)
     }
@@ -99,7 +99,7 @@ pub fn rate_per_s(duration: Duration, mut batch: impl FnMut() -> u64) -> f64 {
     }
 }
 
-/// Round trips between two looks at the clock, which takes a tenth of the fastest.
+/// Round trips between two reads of the clock, each of which takes a tenth of the fastest.
 const TIMED_TOGETHER: u64 = 16;
 
 /// Repeats `round_trip` for `duration` and times them, some together; the first tenth warms up and does not count.

@@ -17,7 +17,7 @@ pub(super) enum Found {
 pub(super) struct Probe {
     /// The beginning of its figures' names.
     pub(super) name: String,
-    /// What it is, for people.
+    /// A description for output.
     pub(super) what: String,
     /// The unit of its figures.
     pub(super) unit: Unit,

@@ -31,7 +31,7 @@ pub enum Unit {
 pub struct Figure {
     /// Its name in [`Limits`].
     pub name: String,
-    /// What it is, for people.
+    /// A description for output.
     pub what: String,
     /// Its unit.
     pub unit: Unit,
@@ -43,14 +43,14 @@ pub struct Figure {
     pub high: f64,
 }
 
-/// What a survey found.
+/// The result of a survey.
 #[derive(Debug, Clone)]
 pub struct Survey {
     /// The figures, in the order of a table.
     pub figures: Vec<Figure>,
     /// Rounds made.
     pub rounds: usize,
-    /// How long it took.
+    /// The time it took.
     pub elapsed: Duration,
 }
 

@@ -12,7 +12,7 @@ use crate::histogram::Percentiles;
 
 const MESSAGE: usize = 64;
 const BUFFER: usize = 64 << 10;
-/// Empty looks after which a datagram is taken for lost.
+/// Number of empty polls after which a datagram counts as lost.
 const LOST_AFTER: u32 = 200_000;
 
 struct Endpoint {

@@ -69,7 +69,7 @@ pub(super) fn attr_of(attr: &Attr) -> FileAttr {
     }
 }
 
-/// An entry that is not there: its number is 0, and nobody looks at the rest.
+/// An entry that does not exist: its number is 0, and the rest is ignored.
 pub(super) fn nothing() -> FileAttr {
     FileAttr {
         ino: INodeNo(0),

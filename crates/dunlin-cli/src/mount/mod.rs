@@ -38,7 +38,7 @@ type Entries = Arc<Vec<(Vec<u8>, Ino, u32)>>;
 #[derive(Debug)]
 pub(crate) struct Mounted {
     system: FileSystem,
-    /// How long the kernel may keep names and attributes.
+    /// Time for which the kernel may cache names and attributes.
     cache: Duration,
     /// Directories that are open, as they were when they were read from their beginning.
     directories: Mutex<HashMap<u64, Entries>>,
@@ -82,7 +82,7 @@ impl Mounted {
         self.changed(self.system.set_attributes(ino, &set).map(drop))
     }
 
-    /// What is in a directory now.
+    /// The current entries of a directory.
     fn entries(&self, ino: Ino) -> Result<Entries, FsError> {
         let mut entries = self.system.read_directory(ino)?;
         let above = self.system.lookup(ino, b"..").map_or(ino, |attr| attr.ino);

@@ -38,7 +38,7 @@ pub(super) struct Asked {
 }
 
 impl Recent {
-    /// Believes for so long.
+    /// Trusts attributes for this time.
     pub(super) fn new(keep: Duration) -> Self {
         Self {
             keep,

@@ -16,9 +16,9 @@ use crate::{interrupt, output};
 enum Next {
     /// Unmounts, unless something uses the file system.
     Unmount,
-    /// Takes it out of the folder, whatever uses it.
+    /// Detaches it from the folder, even while it is in use.
     Detach,
-    /// Ends the process; whoever still uses the file system gets errors.
+    /// Ends the process; programs that still use the file system get errors.
     Exit,
     /// The session is about to end.
     Nothing,
@@ -43,7 +43,7 @@ impl Unmounter {
         }
     }
 
-    /// A signal came.
+    /// Handles a signal.
     pub(crate) fn signalled(&mut self) {
         if self
             .last

@@ -40,7 +40,7 @@ impl<R: Role> Peer<R> {
         }
     }
 
-    /// Has it make its end; says where that is.
+    /// Has the peer open its end; returns its offer.
     ///
     /// # Errors
     /// When it cannot.
@@ -51,7 +51,7 @@ impl<R: Role> Peer<R> {
         }
     }
 
-    /// Has it join its end to ours.
+    /// Has the peer connect its end to this one.
     ///
     /// # Errors
     /// When it cannot.

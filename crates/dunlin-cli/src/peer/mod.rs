@@ -21,20 +21,20 @@ pub trait Role {
     const COMMAND: &'static str;
     /// Who it is, in messages to people.
     const WHO: &'static str;
-    /// What it opens.
+    /// What the process opens.
     type Opening: Serialize + DeserializeOwned + Debug + Send + 'static;
     /// Where a side is.
     type Offer: Serialize + DeserializeOwned + Debug + Send + 'static;
-    /// What it says when it has stopped.
+    /// What the process reports when it has stopped.
     type Ended: Serialize + DeserializeOwned + Debug;
 }
 
-/// What the process is told.
+/// The orders to the process.
 #[derive(Debug, Serialize, Deserialize)]
 enum Order<O, F> {
     /// Open a device and make the other end.
     Open(O),
-    /// Join it to ours.
+    /// Connect it to the active side's.
     Connect(F),
     /// Do what this test has the other side do.
     Begin,
@@ -45,7 +45,7 @@ enum Order<O, F> {
 type OrderOf<R> = Order<<R as Role>::Opening, <R as Role>::Offer>;
 type AnswerOf<R> = Answer<<R as Role>::Offer, <R as Role>::Ended>;
 
-/// What it says.
+/// The messages of the process.
 #[derive(Debug, Serialize, Deserialize)]
 enum Answer<F, E> {
     /// Where it is.

@@ -11,17 +11,17 @@ use crate::{input, interrupt, output};
 /// Longest order in bytes: an offer is a few hundred.
 const ORDER_BYTES: usize = 1 << 20;
 
-/// What comes after the opening.
+/// The orders after the opening.
 #[derive(Debug)]
 pub struct Orders<R: Role> {
     orders: Receiver<OrderOf<R>>,
     end: Arc<AtomicBool>,
 }
 
-/// Has `with` serve what is opened. What it fails with the other side is told.
+/// Has `with` serve what is opened. Its failure is reported to the other side.
 ///
 /// # Errors
-/// When the other side says what makes no sense, or cannot be told anything.
+/// When the other side sends an invalid order, or cannot be reached.
 pub fn serve<R: Role>(
     with: impl FnOnce(R::Opening, Orders<R>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
@@ -36,7 +36,7 @@ pub fn serve<R: Role>(
         .or_else(|failure| say::<R>(&Answer::Failed(failure.message().into())))
 }
 
-/// Reads orders in a thread of its own, so that polling ends with the other process, however that ends.
+/// Reads orders in a separate thread, so that polling ends when the other process does, for any reason.
 fn listen<R: Role>(end: Arc<AtomicBool>) -> Result<Receiver<OrderOf<R>>, Failure> {
     let (tell, orders) = channel();
     let thread = std::thread::Builder::new().name("dunlin-orders".to_string());
@@ -72,7 +72,7 @@ pub struct Start<'a> {
 }
 
 impl<'a> Start<'a> {
-    /// Tells the other side that it may begin, too. The flag says when to end.
+    /// Tells the other side that it may begin, too. The flag is set when this side is to end.
     ///
     /// # Errors
     /// When the other side cannot be told.
@@ -83,10 +83,10 @@ impl<'a> Start<'a> {
 }
 
 impl<R: Role> Orders<R> {
-    /// Says where this side is; learns where the other is. [`Orders::obey`] says that they are joined.
+    /// Sends this side's offer and receives the other's. [`Orders::obey`] reports that they are connected.
     ///
     /// # Errors
-    /// When it is told something else.
+    /// On any other order.
     pub fn exchange(&self, offer: R::Offer) -> Result<R::Offer, Failure> {
         say::<R>(&Answer::Offer(offer))?;
         match self.orders.recv() {
@@ -95,10 +95,10 @@ impl<R: Role> Orders<R> {
         }
     }
 
-    /// Does `part` each time that it is told to begin; what it gives is told when it is told to end.
+    /// Runs `part` on each order to begin, and reports its result on the order to end.
     ///
     /// # Errors
-    /// What `part` fails with, or when it is told what makes no sense.
+    /// The failure of `part`, or an invalid order.
     pub fn obey(
         &self,
         mut part: impl FnMut(Start<'_>) -> Result<R::Ended, Failure>,

@@ -18,9 +18,9 @@ use crate::commands::Failure;
 use crate::patience::Patience;
 use crate::report::Tally;
 
-/// Rounds between two looks at how long it has been.
+/// Rounds between two reads of the clock.
 const STRIDE: u64 = 16;
-/// Empty looks between two looks at whether the slice is over.
+/// Empty polls between two checks of whether the slice is over.
 const LOOKS: u32 = 2000;
 
 /// Batching is off, as in the paper's measurement of latency.
@@ -40,7 +40,7 @@ impl<D: Device> UnconnectedPlayer<D> {
     /// Makes them.
     ///
     /// # Errors
-    /// When a limit of the device is in the way, or the design is not for it.
+    /// When the device's limits do not permit it, or the design does not support it.
     pub fn new(device: &D, config: &RingConfig) -> Result<Self, Failure> {
         let config = for_latency(*config);
         Ok(Self {
@@ -89,7 +89,7 @@ impl<D: Device> Player<D> {
     /// Rounds for a slice; latencies are round trips. `verify`: messages are filled whole and compared, by both sides.
     ///
     /// # Errors
-    /// When a ring fails, or the other side says nothing for 10 s.
+    /// When a ring fails, or the other side is silent for 10 s.
     pub fn ping(&mut self, size: usize, verify: bool, slice: Duration) -> Result<Tally, Failure> {
         let mut tally = Tally::default();
         let clock = clock();

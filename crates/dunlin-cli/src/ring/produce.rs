@@ -12,11 +12,11 @@ use crate::commands::Failure;
 use crate::patience::Patience;
 use crate::report::Tally;
 
-/// Messages between two looks at the clock.
+/// Messages between two reads of the clock.
 const STRIDE: u64 = 64;
-/// One message in so many carries the time.
+/// One in this many messages carries the time.
 const SAMPLE: u64 = 1024;
-/// Messages of up to so many bytes are filled whole; of longer ones, as perftest's, only the stamp is written.
+/// Messages of up to this many bytes are filled completely; of longer ones, as in perftest, only the stamp is written.
 const FILLED_BYTES: usize = 256;
 
 /// Numbers of messages go on from slice to slice.

@@ -25,7 +25,7 @@ pub const SIZES: [usize; 15] = {
     sizes
 };
 
-/// What a design does at one size, as a point of the picture: bytes a second, or the median round trip.
+/// The result of a design at one size, as a point of the plot: bytes per second, or the median round trip.
 fn height(report: &RingReport) -> f64 {
     match report.test {
         Test::OneWay => report.median_rate_per_s * report.report.setting.size as f64,
@@ -106,7 +106,7 @@ pub fn sweep<D: Device>(
     output::file(&out.join("ring.svg"), plot(title, unit, &series))
 }
 
-/// What is swept when nothing is named.
+/// The designs to sweep by default.
 pub const ALL: [Choice; 6] = [
     Choice::Rb2,
     Choice::Farm,

@@ -4,13 +4,13 @@ use dunlin::{HandlerError, HandlerId, Region, ServerBuilder};
 
 /// Answers with the request's own bytes.
 pub const ECHO: HandlerId = 1;
-/// Answers with as many bytes as the first four bytes of the request say, little endian. For measuring.
+/// Answers with as many bytes as given by the first four bytes of the request, little endian. For measurements.
 pub const MEASURE: HandlerId = 2;
 
-/// Memory that clients may read and write, where there is any.
+/// Name of the region that clients may read and write, if there is one.
 pub const REGION: &str = "memory";
 
-/// Adds the handlers, and a region of so many bytes.
+/// Adds the handlers, and a region of this size if one is given.
 pub fn on(server: ServerBuilder, region: Option<usize>) -> ServerBuilder {
     let server = match region {
         Some(bytes) => server.region(&Region::new(REGION, bytes).writable()),

@@ -18,7 +18,7 @@ use rustix::fd::OwnedFd;
 
 use crate::commands::Failure;
 
-/// What the text is (OpenMetrics).
+/// The content type of the text (OpenMetrics).
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Of everything else.
 const PLAIN: &str = "text/plain; charset=utf-8";
@@ -26,7 +26,7 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 const HEAD_BYTES: usize = 8 << 10;
 /// Bytes that are read after the head, so that the answer arrives although they were sent.
 const REST_BYTES: usize = 64 << 10;
-/// How long one client may take, to ask and to read the answer.
+/// Time limit for a client to send its request and to read the response.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Before the next client where one could not be taken: descriptors may be free again.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -106,7 +106,7 @@ fn serve(listener: &TcpListener, over: &OwnedFd, registry: &Registry) {
             return;
         }
         match listener.accept() {
-            // Who goes away before the answer has harmed nobody.
+            // A client that goes away before the response does no harm.
             Ok((stream, _)) => drop(answer(stream, registry)),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(_) => std::thread::sleep(AGAIN),

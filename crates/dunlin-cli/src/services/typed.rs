@@ -30,7 +30,7 @@ pub struct Text {
 
 /// A message that can be made as long as one likes.
 pub trait OfLength: Message {
-    /// One whose only field has so many bytes.
+    /// A message whose only field has this many bytes.
     fn of_field_len(length: usize) -> Self;
 
     /// One of so many bytes as protobuf. The length of the field stands before it, in one byte to four.

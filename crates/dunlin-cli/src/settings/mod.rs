@@ -26,7 +26,7 @@ pub const VARIABLE: &str = "DUNLIN_CONFIG";
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 
-/// What file and environment say.
+/// The settings of file and environment.
 #[derive(Debug, Default)]
 pub struct Settings {
     /// `[client]` and `DUNLIN_CLIENT_...`.
@@ -50,7 +50,7 @@ pub struct Client {
     pub lanes: Option<usize>,
     /// File of the secret.
     pub secret_file: Option<PathBuf>,
-    /// Certificates: whom the client trusts, and its own.
+    /// Certificates: those the client trusts, and its own.
     pub tls: Files,
     /// The name that a server's certificate must have, if it is not the host of the address.
     pub tls_name: Option<String>,
@@ -65,7 +65,7 @@ pub struct Client {
 pub struct Server {
     /// Address to listen on.
     pub listen: Option<Address>,
-    /// Serve over this device alone.
+    /// Serve over this device only.
     pub device: Option<String>,
     /// Polling threads.
     pub pollers: Option<usize>,
@@ -79,7 +79,7 @@ pub struct Server {
     pub max_active_queue_pairs: Option<usize>,
     /// When clients of the preset `auto` are asked for datagrams.
     pub datagrams: Option<Datagrams>,
-    /// How long a client may take to connect.
+    /// Time limit for a client to connect.
     pub handshake_timeout: Option<Duration>,
     /// Clients may see the calls of all others.
     pub allows_capture: Option<bool>,
@@ -180,7 +180,7 @@ impl Server {
 }
 
 impl Settings {
-    /// What this file and these variables say.
+    /// The settings of this file and these variables.
     ///
     /// # Errors
     /// When the file cannot be read, or a key or value of either makes no sense: exit code 2.
@@ -215,12 +215,12 @@ pub fn load(config: Option<&Path>) -> Result<(), Failure> {
         None => std::env::var_os(VARIABLE).map(PathBuf::from),
     };
     let settings = Settings::read(file.as_deref(), std::env::vars_os())?;
-    // Whoever came first has read the same.
+    // If another thread was first, it has read the same.
     let _ = SETTINGS.set(settings);
     Ok(())
 }
 
-/// What was loaded; nothing is set before.
+/// The loaded settings; before loading, nothing is set.
 pub fn get() -> &'static Settings {
     static NONE: OnceLock<Settings> = OnceLock::new();
     SETTINGS

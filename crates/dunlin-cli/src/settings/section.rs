@@ -89,7 +89,7 @@ pub(super) fn of_file(file: Option<&Path>) -> Result<Sections, Failure> {
 }
 
 impl Sections {
-    /// Adds `DUNLIN_CLIENT_...` and `DUNLIN_SERVER_...`; they replace what a file says.
+    /// Adds `DUNLIN_CLIENT_...` and `DUNLIN_SERVER_...`, which take precedence over the file.
     pub(super) fn add_variables(
         &mut self,
         variables: impl Iterator<Item = (OsString, OsString)>,
@@ -131,7 +131,7 @@ impl Section {
         })
     }
 
-    /// The value of a key that says yes or no, if there is one: a boolean of a file, or a word.
+    /// The value of a boolean key, if there is one: a boolean of a file, or a word.
     pub(super) fn yes_or_no(&mut self, key: &'static str) -> Result<Option<bool>, Failure> {
         self.read(key, |found| match found.text.as_str() {
             "true" | "yes" => Ok(true),
@@ -159,7 +159,7 @@ impl Section {
     /// After all keys were asked for.
     ///
     /// # Errors
-    /// When one is left that nobody knows.
+    /// When an unknown key is left.
     pub(super) fn finish(self) -> Result<(), Failure> {
         match self.found.into_values().next() {
             None => Ok(()),

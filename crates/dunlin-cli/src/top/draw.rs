@@ -27,7 +27,7 @@ pub const SENDER_HEADER: [&str; 5] = ["sender", "active lanes", "credits", "degr
 
 /// A row of the devices.
 pub fn device_cells(device: &DeviceView) -> [String; 8] {
-    // A stranger may have written any numbers.
+    // An unauthenticated client may have reported any numbers.
     let sum = |again: bool| {
         let these = (device.packets.iter()).filter(|(name, _)| (name == "retransmission") == again);
         these.fold(0, |sum: u64, (_, count)| sum.saturating_add(*count))
@@ -90,7 +90,7 @@ pub fn client_cells(client: &ClientView) -> [String; 5] {
     ]
 }
 
-/// What is on the screen besides the view.
+/// The parts of the screen other than the view.
 #[derive(Debug, Default)]
 pub struct Screen {
     /// First sender shown.

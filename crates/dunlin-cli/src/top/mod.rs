@@ -19,7 +19,7 @@ pub struct View {
     pub address: String,
     /// Seconds since it began.
     pub uptime_s: f64,
-    /// Requests a second since the last look.
+    /// Requests per second since the last update.
     pub requests_per_s: f64,
     /// Bytes of its process in memory.
     pub resident_bytes: u64,
@@ -48,7 +48,7 @@ pub struct DeviceView {
     pub name: String,
     /// Connections now.
     pub connections: usize,
-    /// Requests a second since the last look.
+    /// Requests per second since the last update.
     pub requests_per_s: f64,
     /// Requests so far.
     pub requests: u64,
@@ -56,7 +56,7 @@ pub struct DeviceView {
     pub closed: u64,
     /// Of these, for breaking the protocol.
     pub violations: u64,
-    /// What the device counted of packets; what never happened is left out.
+    /// The device's packet counters; those that are zero are left out.
     pub packets: Vec<(String, u64)>,
 }
 
@@ -77,7 +77,7 @@ pub struct SenderView {
     pub dormant: bool,
 }
 
-/// A client by its own words.
+/// A client, as it reports itself.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClientView {
     /// Its name.
@@ -97,7 +97,7 @@ pub struct ClientView {
 pub struct History {
     address: String,
     last: Option<ServerFigures>,
-    /// Requests a second of the last looks, the newest last.
+    /// Requests per second at the last updates, the newest last.
     pub rates: VecDeque<u64>,
 }
 
@@ -129,7 +129,7 @@ impl History {
 }
 
 fn view(address: &str, last: &ServerFigures, now: &ServerFigures, elapsed: Duration) -> View {
-    // Two looks within a nanosecond have no rate.
+    // Two updates within a nanosecond have no rate.
     let by_second =
         |now: u64, last: u64| now.saturating_sub(last) as f64 / elapsed.as_secs_f64().max(1e-9);
     let devices = now.devices.iter().map(|device| {
@@ -180,7 +180,7 @@ fn client(report: &ClientReport) -> ClientView {
         }
     }
     ClientView {
-        // A stranger chose it: nothing in it may steer the terminal.
+        // An unauthenticated client may have chosen it: nothing in it may control the terminal.
         name: report.name.chars().filter(|c| !c.is_control()).collect(),
         preset: report.preset.chars().filter(|c| !c.is_control()).collect(),
         threads_of_lanes,
@@ -203,7 +203,7 @@ fn sender(report: &SenderReport) -> SenderView {
     }
 }
 
-/// Hours, minutes and seconds.
+/// Formats hours, minutes and seconds.
 pub fn uptime(seconds: f64) -> String {
     let seconds = seconds as u64;
     format!(

@@ -23,7 +23,7 @@ const FIRST_SWITCH: u64 = 1 << 16;
 const TRACK_BITS: u32 = 32;
 const PICOSECONDS_IN_NS: u64 = 1_000;
 
-/// What is kept.
+/// Limits of what is recorded.
 #[derive(Clone, Debug)]
 pub struct Bounds {
     /// Nanoseconds since time zero.
@@ -32,7 +32,7 @@ pub struct Bounds {
     pub events: u64,
 }
 
-/// What a track shows, in its process.
+/// What a track of a process shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Shown {
     /// A part of a host; of a core, one of its threads.
@@ -118,7 +118,7 @@ impl<W: Write> Recorder<W> {
         at_ps.saturating_sub(self.zero_ps) / PICOSECONDS_IN_NS
     }
 
-    /// Whether one more may be written.
+    /// Whether one more event may be written.
     fn takes(&mut self) -> bool {
         let takes = self.taken < self.bounds.events;
         match takes {

@@ -2,7 +2,7 @@
 
 use dunlin_sim::{Activity, PacketKind, Part, SeenNic};
 
-/// What is counted of a NIC: a name, and its value.
+/// The counters of a NIC: name and value.
 type Counter = (&'static str, fn(&SeenNic<'_>) -> u64);
 
 /// Depths of its queues, and hits and misses of its caches since the cluster was made.
@@ -39,7 +39,7 @@ pub(super) fn part(part: Part) -> String {
     }
 }
 
-/// What a part does.
+/// The name of what a part does.
 pub(super) fn activity(activity: Activity<'_>) -> String {
     match activity {
         Activity::Thread { thread, name: "" } => format!("thread {}", thread.number()),

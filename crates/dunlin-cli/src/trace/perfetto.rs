@@ -114,7 +114,7 @@ impl<W: Write> File<W> {
     /// Adds a packet.
     ///
     /// # Errors
-    /// What the system says of writing.
+    /// The system's error when writing.
     pub(super) fn add(&mut self, mut packet: TracePacket) -> io::Result<()> {
         packet.sequence = SEQUENCE;
         packet.flags = match std::mem::replace(&mut self.begun, true) {

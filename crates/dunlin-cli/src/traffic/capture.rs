@@ -12,7 +12,7 @@ use pcap_parser::{create_reader, Linktype, PcapBlockOwned, PcapError};
 
 use super::{Flow, Record};
 
-/// Bytes that are read at once, and room for most blocks.
+/// Bytes read at once, enough for most blocks.
 const BUFFER_BYTES: usize = 1 << 20;
 /// Room for the longest block that is believed. A packet has 256 KiB at most, and other blocks are names and keys.
 const BUFFER_BYTES_MAX: usize = 64 << 20;
@@ -60,7 +60,7 @@ struct Interface {
     offset_s: i64,
 }
 
-/// What blocks say of those behind them.
+/// What blocks define for those after them.
 #[derive(Debug, Default)]
 struct Context {
     interfaces: Vec<Interface>,
@@ -220,7 +220,7 @@ impl std::fmt::Debug for Capture {
     }
 }
 
-/// What a look at the buffer says.
+/// The result of parsing the buffer.
 enum Step {
     Block(usize, Result<Option<Found>, &'static str>),
     Refill,
@@ -266,7 +266,7 @@ impl Capture {
     /// The next packet; none at the end.
     ///
     /// # Errors
-    /// What makes no sense, with how many packets came before.
+    /// What is invalid, with the number of packets before it.
     pub fn next_record(&mut self) -> Result<Option<Record>, CaptureError> {
         loop {
             let step = match self.reader.next() {

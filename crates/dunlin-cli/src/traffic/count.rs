@@ -10,7 +10,7 @@ use super::{Flow, Key, Record};
 /// Packets and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Volume {
-    /// How many.
+    /// Number of packets.
     pub packets: u64,
     /// Their bytes on the wire.
     pub bytes: u64,
@@ -29,19 +29,19 @@ pub struct Talker {
     /// Which.
     #[serde(flatten)]
     pub flow: Flow,
-    /// How much.
+    /// Number of packets and bytes.
     #[serde(flatten)]
     pub volume: Volume,
 }
 
-/// What was counted.
+/// The result of counting.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// All packets.
     pub all: Volume,
     /// Those without a flow.
     pub without_flow: Volume,
-    /// Those of flows that came when there were as many as may be.
+    /// Those of flows that appeared when the maximum number of flows was reached.
     pub of_more_flows: Volume,
     /// Flows.
     pub flows: u64,
@@ -54,7 +54,7 @@ pub struct Counts {
 /// Counts.
 #[derive(Debug)]
 pub struct Counter {
-    /// Hashed so that who makes the traffic cannot choose the hashes.
+    /// Hashed in such a way that the sender of the traffic cannot choose the hashes.
     flows: HashMap<Key, Volume>,
     flows_max: usize,
     all: Volume,
@@ -66,7 +66,7 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// For so many flows at most: packets of others are counted together.
+    /// Counts at most this many flows separately, and packets of others together.
     pub fn new(flows_max: usize) -> Self {
         Self {
             flows: HashMap::new(),
@@ -99,12 +99,12 @@ impl Counter {
         }
     }
 
-    /// Whether records were missing, or came otherwise than they were numbered.
+    /// Whether records were missing or out of order.
     pub fn has_lost(&self) -> bool {
         self.lost
     }
 
-    /// What was counted, with the `top` largest flows.
+    /// The result, with the `top` largest flows.
     pub fn counts(&self, top: usize) -> Counts {
         let flows = self.flows.iter();
         let mut talkers: Vec<Talker> = flows

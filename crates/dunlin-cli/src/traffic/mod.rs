@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a record: a cache line. The paper's has 40, which have no room for addresses of IPv6.
+/// Bytes of a record: a cache line. The paper's has 40, too few for IPv6 addresses.
 pub const RECORD_BYTES: usize = 64;
 /// Bytes of a record that name the flow.
 const KEY_BYTES: usize = 40;
@@ -20,11 +20,11 @@ const V6: u8 = 6;
 /// The flow of a packet: what RB² calls a flow key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Flow {
-    /// Who sent it.
+    /// Source address.
     pub source: IpAddr,
-    /// Zero where the protocol has none, and in fragments behind the first.
+    /// Zero if the protocol has none, and in fragments after the first.
     pub source_port: u16,
-    /// To whom.
+    /// Destination address.
     pub destination: IpAddr,
     /// As for the source.
     pub destination_port: u16,
@@ -75,7 +75,7 @@ impl Flow {
     }
 }
 
-/// What is told of a packet.
+/// The record of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Its flow.

@@ -28,7 +28,7 @@ const SLOTS: usize = 4096;
 const LOOKS: u32 = 64;
 const PATIENT: Duration = Duration::from_millis(1);
 const NAP: Duration = Duration::from_micros(100);
-/// Packets between two looks whether Ctrl-C came.
+/// Packets between two checks for Ctrl-C.
 const INTERRUPTED_EVERY: u64 = 4096;
 
 /// What the counting process needs to know.
@@ -69,7 +69,7 @@ impl Role for Counting {
 /// Counts for another process.
 ///
 /// # Errors
-/// When that says what makes no sense.
+/// When the other process sends an invalid message.
 pub fn serve() -> Result<(), Failure> {
     peer::serve::<Counting>(|opening, orders| {
         let device = opening.device.clone();
@@ -132,7 +132,7 @@ impl OnDevice for Serving {
     }
 }
 
-/// Reads a capture to its end and has another process count it; says how long that took, from the first packet on.
+/// Reads a capture to its end and has another process count it; returns the time taken from the first packet on.
 ///
 /// # Errors
 /// When the capture cannot be read, or the other process fails.
@@ -218,7 +218,7 @@ fn send_later<D: Device>(
     Err(Failure::new(error))
 }
 
-/// The same by this process alone.
+/// The same in this process only.
 ///
 /// # Errors
 /// When the capture cannot be read.

@@ -11,7 +11,7 @@ use crate::commands::Failure;
 
 /// Something to do with a device of any type.
 pub trait OnDevice {
-    /// What comes of it.
+    /// The result.
     type Output;
 
     /// Does it.

@@ -19,7 +19,8 @@ impl Patience {
         Self::default()
     }
 
-    /// Between two looks at what is waited for: lets the device go on, and at times other processes too.
+    /// Called between two polls of what is waited for: drives the device, and from time to time yields to other
+    /// processes.
     ///
     /// # Errors
     /// When the device reports a failure, or the peer has said nothing for ten seconds.
@@ -31,7 +32,7 @@ impl Patience {
         self.pause(endpoint)
     }
 
-    /// The same for those who poll completions of sends themselves.
+    /// The same for callers that poll completions of sends themselves.
     ///
     /// # Errors
     /// When the queue pair failed, or the peer has said nothing for ten seconds.
@@ -45,7 +46,7 @@ impl Patience {
         })
     }
 
-    /// For how long; looks at the clock now and then only, and is zero between.
+    /// The time waited; reads the clock only from time to time, and is zero otherwise.
     pub fn waited_ns(&mut self) -> u64 {
         self.0.waited_ns()
     }

@@ -40,7 +40,7 @@ pub fn by_write<D: Device>(endpoint: &mut Endpoint<D>, slice: Duration) -> Resul
     })
 }
 
-/// Round trips of SENDs. What an unreliable service loses is an error, and the next one goes out.
+/// Round trips of SENDs. A loss on an unreliable transport service counts as an error, and the next one is sent.
 ///
 /// # Errors
 /// When the peer does not answer.
@@ -114,7 +114,7 @@ pub fn answer_writes<D: Device>(
     }
 }
 
-/// Answers each SEND with its own immediate data until told to end.
+/// Answers each SEND with its own immediate data until ordered to end.
 ///
 /// # Errors
 /// When a request fails.
@@ -135,7 +135,7 @@ pub fn answer_sends<D: Device>(
     }
 }
 
-/// Between two looks of the passive side; `false` when it is to end.
+/// Called between two polls of the passive side; returns `false` when it is to end.
 #[inline]
 pub fn go_on<D: Device>(
     endpoint: &mut Endpoint<D>,

@@ -36,7 +36,7 @@ impl Role for Passive {
 /// Serves one measurement.
 ///
 /// # Errors
-/// When the other process says what makes no sense.
+/// When the other process sends an invalid message.
 pub fn run() -> Result<(), Failure> {
     peer::serve::<Passive>(|Opening { device, plan, core }, orders| {
         on_device(&device, Serving { plan, core, orders })

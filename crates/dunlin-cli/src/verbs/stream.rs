@@ -77,7 +77,7 @@ impl Stream {
         endpoint.post_list(batch, Operation::Send { immediate }, 1)
     }
 
-    /// Until at most `most` lists are not acknowledged, and the send queue has their room.
+    /// Waits until at most `most` lists are unacknowledged, and the send queue has room for them.
     fn wait<D: Device>(&mut self, endpoint: &mut Endpoint<D>, most: u32) -> Result<(), Failure> {
         let reliable = endpoint.plan().service == Service::Rc;
         let (mut patience, mut probes) = (Patience::new(), 0);
@@ -113,7 +113,7 @@ impl Stream {
     }
 }
 
-/// Receives, counts and acknowledges until told to end. `received` goes on from slice to slice.
+/// Receives, counts and acknowledges until ordered to end. `received` continues from slice to slice.
 ///
 /// # Errors
 /// When a request fails.

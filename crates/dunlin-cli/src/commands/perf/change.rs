@@ -207,7 +207,7 @@ fn measure(args: &Args, client: &Client) -> Result<ChangeReport, Failure> {
     if let Some(error) = refused {
         return Err(error.into());
     }
-    // Nothing is said of a change that was not watched to its end.
+    // A change that was not watched to its end is not reported.
     interrupt::check()?;
     let windows = windows
         .into_inner()
@@ -220,7 +220,7 @@ fn measure(args: &Args, client: &Client) -> Result<ChangeReport, Failure> {
             "{errors} calls failed, the first: {first}"
         )));
     }
-    // Of the last window only a part was measured.
+    // The last window was measured only in part.
     let windows = &windows[..count - 1];
     let mut from = args.connect.preset();
     let ends = [made.get(1).map(|next| next.began), Some(args.seconds)];

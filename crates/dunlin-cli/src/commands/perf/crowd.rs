@@ -27,17 +27,17 @@ struct Crowd {
     processes: usize,
     /// Of each process.
     threads: usize,
-    /// Of the process that measured longest.
+    /// Duration of the process that measured longest.
     seconds: f64,
     /// Calls per second of all processes together.
     rate_per_s: f64,
-    /// Of the slowest and the fastest process, and of the slowest as a part of the mean.
+    /// Rates of the slowest and the fastest process, and of the slowest as a part of the mean.
     slowest_per_s: f64,
     fastest_per_s: f64,
     slowest_of_mean: f64,
     /// Calls that failed.
     errors: u64,
-    /// The server's resident memory: before the clients came, and at most.
+    /// The server's resident memory before the clients connected, and its maximum.
     server_bytes_before: Option<u64>,
     server_bytes_max: Option<u64>,
 }

@@ -124,7 +124,7 @@ fn measure(args: &Args, folder: &std::path::Path) -> Result<SortReport, Failure>
                 alone: took.as_secs_f64(),
             });
         }
-        // Each turn makes its files anew: to write over pages that are there is another thing.
+        // Each turn creates its files anew, because overwriting existing pages has a different cost.
         std::fs::remove_file(&output)?;
         std::fs::remove_file(&alone)?;
     }

@@ -11,7 +11,7 @@ pub use handed::{baton, Holder, SharedBytes};
 pub use pair::{ring_pair, Answerer, Caller, Payload};
 pub use single::{spsc, Consumer, Message, Producer};
 
-/// A value alone on its cache lines (two of them: processors fetch lines in pairs).
+/// A value on cache lines of its own (two, because processors fetch lines in pairs).
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Alone<T>(pub T);

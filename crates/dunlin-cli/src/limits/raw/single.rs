@@ -64,7 +64,8 @@ pub fn spsc(slots: usize) -> (Producer, Consumer) {
 }
 
 impl Producer {
-    /// Writes `count` messages and publishes them together; false, and nothing written, without room for them.
+    /// Writes `count` messages and publishes them together; returns `false`, and writes nothing, if there is no room
+    /// for them.
     #[inline]
     pub fn send(&mut self, count: u64, mut message: impl FnMut(u64) -> Message) -> bool {
         let slots = self.ring.lines.len() as u64;

@@ -8,13 +8,13 @@ use super::{entries, scan_request_into, GET, LAYOUT, REGION, SCAN};
 /// A key and its value, as a client gets them.
 pub type Entry = (Vec<u8>, Vec<u8>);
 
-/// How often a lookup by READs begins anew before the server is asked: the chain was changed each time.
+/// Number of times that a lookup by READs restarts, because the chain was changed, before the server is asked.
 const LOOKUPS: usize = 16;
 
 /// The value of `key`.
 ///
 /// # Errors
-/// What the call said.
+/// The error of the call.
 pub fn get_value(client: &Client, key: &[u8]) -> Result<Option<Vec<u8>>, CallError> {
     let reply = client.call(GET, key)?;
     Ok(match reply.split_first() {
@@ -27,7 +27,7 @@ pub fn get_value(client: &Client, key: &[u8]) -> Result<Option<Vec<u8>>, CallErr
 /// and again the server is asked after all.
 ///
 /// # Errors
-/// What a call or a READ said.
+/// The error of a call or a READ.
 pub fn get_by_reads(client: &Client, key: &[u8]) -> Result<Option<Vec<u8>>, CallError> {
     let described = client.call(LAYOUT, &[])?;
     let layout = described.first_chunk().map(KvLayout::parse);
@@ -60,7 +60,7 @@ pub fn get_by_reads(client: &Client, key: &[u8]) -> Result<Option<Vec<u8>>, Call
 /// Entries in order of their keys, from `first` on, at most `most`; asked for in as many calls as they need.
 ///
 /// # Errors
-/// What a call said.
+/// The error of a call.
 pub fn scan_entries(client: &Client, first: &[u8], most: u32) -> Result<Vec<Entry>, CallError> {
     let (mut all, mut payload, mut from) = (Vec::<Entry>::new(), Vec::new(), first.to_vec());
     while all.len() < most as usize {
@@ -71,7 +71,7 @@ pub fn scan_entries(client: &Client, first: &[u8], most: u32) -> Result<Vec<Entr
         let Some((last, _)) = all.get(before..).and_then(<[_]>::last) else {
             break;
         };
-        // The smallest key behind it.
+        // The smallest key after it.
         from.clone_from(last);
         from.push(0);
     }

@@ -21,7 +21,7 @@ pub const SCAN: HandlerId = 13;
 /// Nothing -> the layout of the store in the region [`REGION`], for those who READ it.
 pub const LAYOUT: HandlerId = 14;
 
-/// Bytes of an entry in a SCAN's answer beside its key and its value.
+/// Bytes of an entry in a SCAN's response in addition to its key and its value.
 pub const ENTRY_BYTES: usize = 6;
 /// Bytes of a SCAN's answer, unless its only entry is longer.
 pub const SCAN_BYTES: usize = 1 << 20;
@@ -31,7 +31,7 @@ pub const REGION: &str = "kv";
 
 /// A malformed request.
 pub const MALFORMED: u32 = 1;
-/// The store has no room.
+/// The store is full.
 pub const FULL: u32 = 2;
 /// A key or a value that is longer than they may be.
 pub const TOO_LONG: u32 = 3;

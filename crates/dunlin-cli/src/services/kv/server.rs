@@ -17,7 +17,7 @@ use crate::commands::Failure;
 /// Requests of a batch whose memory is asked for at once: more lines than these a core does not wait for at a time.
 const AHEAD: usize = 64;
 
-/// How much a store holds.
+/// The capacity of a store.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Bytes for everything.
@@ -30,7 +30,7 @@ pub struct Settings {
 const ITEM_BYTES: usize = 256;
 
 impl Settings {
-    /// Of a store that holds so much, with a seed of its own.
+    /// The layout of a store of this capacity, with its own seed.
     ///
     /// # Errors
     /// When the memory is too small, or too much.
@@ -163,7 +163,7 @@ impl Service {
         outcome
     }
 
-    /// Asks for what the requests of a batch will look at.
+    /// Prefetches the memory that the requests of a batch will access.
     fn prefetch(&self, upcoming: Upcoming<'_>) {
         let Ok(store) = self.store().map(OrderedKvStore::store) else {
             return;
@@ -178,7 +178,7 @@ impl Service {
             }
             count += 1;
         }
-        // One alone waits no shorter.
+        // A single request gains nothing from this.
         if count > 1 {
             keys[..count]
                 .iter()
@@ -188,7 +188,7 @@ impl Service {
     }
 }
 
-/// A value's place in the response, behind the byte that says that there is one.
+/// A value's place in the response, after the byte that says that there is one.
 struct Answer<'a, 'b>(&'a mut Responder<'b>);
 
 impl Target for Answer<'_, '_> {

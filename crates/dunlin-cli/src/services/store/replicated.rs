@@ -14,7 +14,7 @@ use crate::commands::Failure;
 use crate::output;
 use crate::services::metrics::MetricsPort;
 
-/// Between two looks at what has become of the machine.
+/// Interval of the checks of the machine's state.
 const LOOK: Duration = Duration::from_millis(10);
 /// The address of the life before may be in use for a moment.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));

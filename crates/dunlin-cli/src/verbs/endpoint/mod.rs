@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 use super::{Plan, Test};
 use crate::commands::Failure;
 
-/// Up to so many bytes travel in the request itself, as in perftest.
+/// Maximum number of bytes sent inline, as in perftest.
 const INLINE_BYTES: usize = 220;
-/// Of single requests one in so many is signaled.
+/// One in this many single requests is signaled.
 const SIGNAL_EVERY: usize = 16;
 /// Where the peer's atomics go.
 const COUNTER_AT: usize = 0;
-/// Where the old value of an atomic of ours comes.
+/// Place of the old value returned by a local atomic.
 const OLD_AT: usize = 8;
 /// Where our payload is.
 const OUT_AT: usize = 64;
@@ -66,7 +66,7 @@ impl<D: Device> Endpoint<D> {
     /// A side that knows no peer yet.
     ///
     /// # Errors
-    /// When a limit of the device is in the way.
+    /// When the device's limits do not permit it.
     pub fn new(device: D, plan: Plan) -> Result<Self, Failure> {
         let attributes = device.attributes();
         let inline_bytes = INLINE_BYTES.min(attributes.max_inline_bytes);
@@ -124,7 +124,7 @@ impl<D: Device> Endpoint<D> {
         Ok(endpoint)
     }
 
-    /// What the peer must know.
+    /// What the peer must know to connect.
     pub fn offer(&self) -> Offer {
         let memory = self.region.remote();
         Offer {
@@ -168,7 +168,7 @@ impl<D: Device> Endpoint<D> {
         Ok(())
     }
 
-    /// What is measured.
+    /// The plan of the measurement.
     pub fn plan(&self) -> Plan {
         self.plan
     }
@@ -203,7 +203,7 @@ impl<D: Device> Endpoint<D> {
         }
     }
 
-    /// The last byte that came in: what ping-pong polls.
+    /// The last byte received, which ping-pong polls.
     #[inline]
     pub fn last_in(&self) -> u8 {
         let word = self
@@ -214,7 +214,7 @@ impl<D: Device> Endpoint<D> {
             .to_ne_bytes()[7]
     }
 
-    /// Sets the last byte of what goes out.
+    /// Sets the last byte to be sent.
     #[inline]
     pub fn set_last_out(&mut self, byte: u8) {
         match &mut self.inline {
@@ -226,7 +226,7 @@ impl<D: Device> Endpoint<D> {
         }
     }
 
-    /// The first eight bytes of what came in.
+    /// The first eight bytes received.
     pub fn first_in(&self) -> u64 {
         let mut bytes = [0; 8];
         self.region.memory().read(self.in_at, &mut bytes);

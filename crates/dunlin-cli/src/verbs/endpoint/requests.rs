@@ -22,7 +22,7 @@ impl<D: Device> Endpoint<D> {
         self.post(count, last, id, SendFlags::SIGNALED, None)
     }
 
-    /// Posts one request, signaled now and then; waits for room in the send queue.
+    /// Posts one request, signaled from time to time; waits for room in the send queue.
     ///
     /// # Errors
     /// When the queue pair does not take it, or an earlier one failed.
@@ -121,7 +121,8 @@ impl<D: Device> Endpoint<D> {
         Ok(())
     }
 
-    /// Takes messages that came, posts their RECEIVEs again, and hands on their immediate data; says how many.
+    /// Takes messages that have arrived, reposts their RECEIVEs, and passes on their immediate data; returns their
+    /// number.
     ///
     /// # Errors
     /// When one failed.
@@ -142,7 +143,7 @@ impl<D: Device> Endpoint<D> {
         Ok(count)
     }
 
-    /// All RECEIVEs name the same place: what comes is counted and not kept.
+    /// All RECEIVEs use the same place: messages are counted and not kept.
     pub(super) fn post_receives(&mut self, mut count: usize) -> Result<(), Failure> {
         let header = match self.plan.service {
             Service::Ud => GRH_BYTES,

@@ -218,7 +218,7 @@ fn measure(args: &Args, address: &str) -> Result<Vec<Phase>, Failure> {
         clients.push(Load::new(place, number, args.files));
     }
     let outcome = phases(&clients);
-    // What was made for it goes again.
+    // Removes what was created for the measurement.
     for client in &clients {
         let Place::Server { meta, directory } = &client.place else {
             continue;
@@ -246,7 +246,7 @@ fn phases(clients: &[Load]) -> Result<Vec<Phase>, Failure> {
     let mut phases = Vec::new();
     for name in PHASES {
         bar.set_message(name);
-        // What was made is removed even when Ctrl-C came.
+        // What was created is removed even after Ctrl-C.
         if interrupt::came() && name != "remove" {
             continue;
         }

@@ -73,7 +73,7 @@ pub struct Args {
     /// Print one JSON object
     #[arg(long)]
     pub(super) json: bool,
-    /// Connect, say so, and wait for a byte on the standard input (for `--processes`)
+    /// Connect, report this, and wait for a byte on standard input (for `--processes`)
     #[arg(long, hide = true)]
     held: bool,
     #[command(flatten)]
@@ -232,7 +232,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             check_errors(report.errors, "calls", report.first_error.as_ref())?;
         }
     }
-    // One of many was told to end by who reports.
+    // One of many processes was ordered to end by the one that reports.
     match args.held {
         true => Ok(()),
         false => interrupt::check(),
@@ -295,7 +295,7 @@ impl Args {
         measure(threads, 0, Duration::from_nanos(1))?;
         output::print("ready")?;
         let read = || std::io::stdin().read(&mut [0; 16]);
-        // Whatever it is: the word to begin, or the end of who would say it.
+        // Either the order to begin, or the end of the process that would give it.
         let _ = read()?;
         std::thread::spawn(move || {
             while matches!(read(), Ok(1..)) {}

@@ -67,7 +67,7 @@ pub(super) fn interleave(
     let mut slices: Vec<Vec<Tally>> = vec![Vec::new(); clients];
     let rounds = |slices: &[Vec<Tally>]| slices[0].len();
     while (rounds(&slices) < ROUNDS || start.elapsed() < duration) && !interrupt::came() {
-        // Whoever begins one round ends the next: what changes steadily harms nobody.
+        // The preset that begins one round ends the next, so that steady changes favour none.
         let round = rounds(&slices);
         let mut found = Vec::new();
         for turn in 0..clients {

@@ -39,7 +39,7 @@ pub(super) struct Other {
 pub(super) struct Compared {
     /// Its name and version.
     against: String,
-    /// Transactions that committed, a second: the median of the turns.
+    /// Committed transactions per second: the median of the turns.
     rate_per_s: f64,
     /// The share of transactions aborted by others among those that others could abort.
     abort_share: f64,

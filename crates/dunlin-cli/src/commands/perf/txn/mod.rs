@@ -90,7 +90,7 @@ const SERVERS: u16 = 3;
 struct Found {
     protocol: String,
     workload: String,
-    /// Transactions that committed, a second.
+    /// Committed transactions per second.
     rate_per_s: f64,
     /// The share of transactions aborted by others among those that others could abort.
     abort_share: f64,
@@ -112,7 +112,7 @@ struct Found {
     transactions: u16,
     rows: u64,
     seconds: f64,
-    /// Other databases in turns with ours.
+    /// Other databases, measured in turns with Dunlin's.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     against: Vec<Compared>,
 }
