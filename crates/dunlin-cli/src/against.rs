@@ -153,7 +153,7 @@ fn look(setting: &Setting) -> io::Result<Look> {
     Ok(bare.look(setting))
 }
 
-/// What was measured of the bare machine.
+/// The raw limits that were measured.
 struct Bare {
     round_trip_ns: f64,
     /// Messages of a slot's bytes.

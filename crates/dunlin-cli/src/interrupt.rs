@@ -52,7 +52,7 @@ pub fn ignore() -> Result<(), Failure> {
     ctrlc::set_handler(|| {}).map_err(Failure::new)
 }
 
-/// As if Ctrl-C had come: whoever has started this process asks for what there is.
+/// Acts as on Ctrl-C: the process that started this one requests what was measured so far.
 pub fn end() {
     CAME.store(true, Ordering::Relaxed);
 }

@@ -30,7 +30,7 @@ pub enum Kind {
     Error = 2,
     /// The handler panicked.
     Panicked = 3,
-    /// Nobody waited for an answer any more.
+    /// The caller no longer waited for a response.
     Cancelled = 4,
 }
 

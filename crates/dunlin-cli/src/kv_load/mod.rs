@@ -34,7 +34,7 @@ pub enum Request<'a> {
     Put(&'a [u8], &'a [u8]),
     /// Sets the value of a new key, in a store that is to be scanned.
     Insert(&'a [u8], &'a [u8]),
-    /// So many keys and values, from a key on.
+    /// This many keys and values, starting at a key.
     Scan(&'a [u8], u32),
 }
 

@@ -36,7 +36,8 @@ fn failed(error: &CallError) -> FirstError {
     }
 }
 
-/// A PUT is told from a GET by the length of its answer; with scans an answer is what can be read as one.
+/// A PUT is distinguished from a GET by the length of its answer; with scans, an answer is an entry if it can be parsed
+/// as one.
 #[inline]
 fn answer(
     got: Result<&[u8], CallError>,

@@ -16,7 +16,7 @@ pub(super) struct Recording<R> {
     recorder: Arc<Mutex<UntilEnded<R>>>,
 }
 
-/// Who writes into the file until it is ended: a run that was interrupted may go on beside that.
+/// Writes into the file until it is ended: an interrupted run may still be running then.
 struct UntilEnded<R>(Option<R>);
 
 impl<R: Observer> Observer for UntilEnded<R> {
@@ -43,7 +43,7 @@ impl<R: Observer> Observer for UntilEnded<R> {
 }
 
 impl<R: Observer + 'static> Recording<R> {
-    /// Makes the file, and who writes into it.
+    /// Creates the file and its writer.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -61,7 +61,7 @@ impl<R: Observer + 'static> Recording<R> {
         })
     }
 
-    /// What is to observe the run.
+    /// The observer of the run.
     pub(super) fn observer(&self) -> Box<dyn Observer> {
         Box::new(Arc::clone(&self.recorder))
     }
@@ -69,7 +69,7 @@ impl<R: Observer + 'static> Recording<R> {
     /// Ends the file, and says what is in it and what was left out, as `end` counts them; `choose` says by what.
     ///
     /// # Errors
-    /// When it could not be written.
+    /// When the file could not be written.
     pub(super) fn end(
         self,
         end: impl FnOnce(&mut R) -> Result<(u64, u64), Failure>,

@@ -30,14 +30,14 @@ pub fn threads(wanted: Option<u16>) -> usize {
     )
 }
 
-/// Does `work` on a thread of its own, which Ctrl-C leaves where it is: a run in virtual time may have minutes to go.
-/// What ends within the patience counts; `None`: it did not. `look` is called now and then.
+/// Runs `work` on a separate thread, which Ctrl-C abandons: a run in virtual time may have minutes to go. Returns its
+/// result if it ends in time, else `None`. `look` is called from time to time.
 pub fn awaited<T: Send + 'static>(
     mut look: impl FnMut(),
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
     let (sender, end) = mpsc::channel();
-    // Nobody takes the result of what was left.
+    // The result of an abandoned run is dropped.
     let worker = thread::spawn(move || drop(sender.send(work())));
     let mut since = None;
     loop {
@@ -58,10 +58,10 @@ pub fn awaited<T: Send + 'static>(
     }
 }
 
-/// Does what has nothing to report before its end, or has printed it by then.
+/// Runs work that has nothing to report before its end, or has printed it by then.
 ///
 /// # Errors
-/// Its own, and when Ctrl-C came before its end.
+/// The error of the work, or an interruption if Ctrl-C came before its end.
 pub fn whole(work: impl FnOnce() -> Result<(), Failure> + Send + 'static) -> Result<(), Failure> {
     interrupt::listen()?;
     awaited(|| {}, work).unwrap_or_else(|| Err(Failure::interrupted()))
@@ -92,7 +92,7 @@ fn watched<T: Send + 'static>(
     result
 }
 
-/// The time that is left when what is not yet done goes as fast as what is; unknown at the beginning.
+/// The remaining time, extrapolated from what is done; unknown at the beginning.
 fn time_left(elapsed: Duration, done: f64) -> Option<String> {
     if done <= 0.0 {
         return None;
@@ -111,7 +111,7 @@ fn points_done(before: (usize, usize)) -> (f64, usize) {
     (done as f64 / known.max(1) as f64, done)
 }
 
-/// What figures gave.
+/// The results of figures.
 #[derive(Debug, Default)]
 pub struct Ran {
     /// Those that ran.
@@ -137,7 +137,7 @@ impl Ran {
     /// Whether all figures ran.
     ///
     /// # Errors
-    /// When one could not, with its name.
+    /// When a figure could not run, with its name.
     pub fn check(&self) -> Result<(), Failure> {
         check(&self.failed)
     }

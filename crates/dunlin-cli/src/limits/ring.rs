@@ -38,11 +38,11 @@ pub fn round_trip(duration: Duration) -> Percentiles {
     )
 }
 
-/// Requests a second with `outstanding` of them under way.
+/// Requests per second with `outstanding` of them in flight.
 ///
-/// Both sides work by batches, and write each batch with its first slot last: of all that was tried,
-/// this is what the machine allows most of. Whether it pays to prefetch the next slots depends on the
-/// machine, so both are measured, and the better is the limit.
+/// Both sides work in batches, and write the first slot of each batch last: of everything that was tried, this is the
+/// fastest. Whether it pays to prefetch the next slots depends on the machine, so both are measured, and the better one
+/// is the limit.
 pub fn pipelined(outstanding: usize, duration: Duration) -> f64 {
     let measured = [false, true].map(|asks_ahead| paired(outstanding, asks_ahead, duration / 2));
     measured.into_iter().fold(0.0, f64::max)

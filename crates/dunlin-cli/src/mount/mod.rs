@@ -69,7 +69,7 @@ impl Mounted {
         outcome
     }
 
-    /// Somebody writes who may not keep them.
+    /// Drops privileges of a file after a write by a user who may not keep them.
     fn clear_privileges(&self, ino: Ino) -> Result<(), FsError> {
         let (attr, _) = self.recent.attributes(&self.system, ino)?;
         if without_privileges(attr.mode) == attr.mode {

@@ -16,7 +16,7 @@ use crate::commands::Failure;
 use crate::peer::Peer;
 use crate::report::Tally;
 
-/// What is done before anything counts.
+/// The duration of the warm-up.
 const WARM_UP: Duration = Duration::from_millis(2);
 
 /// One design under measurement.
@@ -36,11 +36,11 @@ enum End<D: Device> {
 }
 
 impl<D: Device> Active<D> {
-    /// Makes both sides and joins them. The calling thread stays where it is; the consumer's process, which was started
-    /// before that was decided, stays on `core`.
+    /// Creates both sides and connects them. The calling thread stays where it is; the consumer's process, which was
+    /// started before that was decided, stays on `core`.
     ///
     /// # Errors
-    /// When a limit of the device is in the way, or the design is not for it.
+    /// When the device's limits do not permit it, or the design does not support it.
     pub fn start(
         device: &D,
         plan: &Plan,
@@ -90,12 +90,12 @@ impl<D: Device> Active<D> {
         })
     }
 
-    /// What is measured.
+    /// The plan of the measurement.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// One slice, and from when to when it was measured; the consumer polls only within it.
+    /// Measures one slice, and returns its start and end; the consumer polls only during it.
     ///
     /// # Errors
     /// When the ring fails.
@@ -129,7 +129,7 @@ impl<D: Device> Active<D> {
                 .and_then(|()| player.ping(length)),
         };
         let measured = start.get()..Instant::now();
-        // When both have failed, the consumer knows why: to the producer it is only gone.
+        // If both have failed, the consumer's error tells the reason: to the producer it is only gone.
         let theirs = self.peer.end()?;
         let mut tally = ours?;
         tally.errors += theirs.errors;
@@ -143,7 +143,7 @@ impl<D: Device> Active<D> {
     /// Ends the consumer's process.
     ///
     /// # Errors
-    /// When it ends otherwise than asked.
+    /// When it ends unexpectedly.
     pub fn stop(self) -> Result<(), Failure> {
         drop(self.end);
         self.peer.stop()

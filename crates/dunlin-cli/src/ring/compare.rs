@@ -16,18 +16,18 @@ use crate::limits::survey::median;
 use crate::peer::Peer;
 use crate::report::Tally;
 
-/// How long each design is measured each time.
+/// Length of the slices of each design.
 const SLICE: Duration = Duration::from_millis(100);
-/// How long the bare ring that is not read is measured each time.
+/// Length of the slices of the raw limit's ring that is not read.
 const UNREAD_SLICE: Duration = Duration::from_millis(25);
-/// Rounds at least.
+/// Minimum number of rounds.
 const ROUNDS: usize = 3;
 
-/// Measures each plan in turn, again and again, for about `duration` in all. A round of a comparison that Ctrl-C cut
-/// short is left out.
+/// Measures all plans in turns, repeatedly, for about `duration` in all. A round of a comparison that Ctrl-C cut short
+/// is left out.
 ///
 /// # Errors
-/// When a ring cannot be made or fails, or no round was whole.
+/// When a ring cannot be created or fails, or no round was complete.
 pub fn compare<D: Device>(
     device: &D,
     plans: &[Plan],
@@ -41,7 +41,7 @@ pub fn compare<D: Device>(
     {
         config.check().map_err(Failure::usage)?;
     }
-    // Processes first: they inherit where this thread may run.
+    // Processes first, because they inherit this thread's affinity.
     let peers = plans
         .iter()
         .map(|plan| (0..plan.pairs).map(|_| Peer::start()).collect())

@@ -11,15 +11,15 @@ use crate::clock::clock;
 use crate::commands::Failure;
 use crate::report::Tally;
 
-/// Bytes of a message that mean something: its number and when it was sent.
+/// Bytes of a message's stamp: its number and when it was sent.
 pub const STAMP_BYTES: usize = 16;
-/// Messages between two looks at anything else.
+/// Messages between two checks of anything else.
 const MANY: usize = 64;
-/// Empty looks after which a producer may be waiting to hear of the last messages.
+/// Empty polls after which a producer may be waiting to learn that the last messages were read.
 const IDLE: u32 = 2000;
 
-/// Receives until told to end. Messages carry their numbers; one that is not the next is an error, and with `VERIFY`
-/// one of another size than `size` or with any byte otherwise than [`pattern::fill`] made it.
+/// Receives until ordered to end. Messages carry their numbers; one that is not the next counts as an error, and with
+/// `VERIFY` also one of another size than `size` or with any byte different from what [`pattern::fill`] wrote.
 ///
 /// # Errors
 /// When the ring fails.

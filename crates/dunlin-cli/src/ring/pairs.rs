@@ -19,14 +19,14 @@ pub struct Pairs<D: Device> {
     members: Vec<Active<D>>,
 }
 
-/// The cores of a pair: the first two are the first pair's, and so on; where there are too few they are shared.
+/// The cores of a pair: the first two are the first pair's, and so on; if there are too few they are shared.
 fn cores(pair: usize) -> Option<(usize, usize)> {
     let cores = affinity::cores();
     let at = |index: usize| cores[index % cores.len()];
     (cores.len() > 1).then(|| (at(2 * pair), at(2 * pair + 1)))
 }
 
-/// Puts the calling thread on the core of a pair's producer; or, to see what that costs, on another node's.
+/// Pins the calling thread to the core of a pair's producer, or, to measure the cost of that, to one of another node.
 fn stay(plan: &Plan, pair: usize) {
     if let Some((first, _)) = cores(pair) {
         let away = !plan.has(Without::Numa);
@@ -36,10 +36,10 @@ fn stay(plan: &Plan, pair: usize) {
 }
 
 impl<D: Device> Pairs<D> {
-    /// Makes them, one after the other, each on the core where its producer will be.
+    /// Creates them, one after the other, each on the core where its producer will run.
     ///
     /// # Errors
-    /// When a limit of the device is in the way, or the design is not for it.
+    /// When the device's limits do not permit it, or the design does not support it.
     pub fn start(device: &D, plan: &Plan, peers: Vec<Peer<Consumer>>) -> Result<Self, Failure> {
         let start = |(pair, peer)| {
             stay(plan, pair);
@@ -52,12 +52,12 @@ impl<D: Device> Pairs<D> {
         })
     }
 
-    /// What is measured.
+    /// The plan of the measurement.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// One slice of all of them, side by side.
+    /// Measures one slice of all of them at the same time.
     ///
     /// # Errors
     /// When a ring fails.
@@ -98,7 +98,7 @@ impl<D: Device> Pairs<D> {
     /// Ends the consumers' processes.
     ///
     /// # Errors
-    /// When one ends otherwise than asked.
+    /// When one ends unexpectedly.
     pub fn stop(self) -> Result<(), Failure> {
         self.members.into_iter().try_for_each(Active::stop)
     }

@@ -37,7 +37,7 @@ pub struct UnconnectedPlayer<D: Device> {
 }
 
 impl<D: Device> UnconnectedPlayer<D> {
-    /// Makes them.
+    /// Creates them.
     ///
     /// # Errors
     /// When the device's limits do not permit it, or the design does not support it.
@@ -49,7 +49,7 @@ impl<D: Device> UnconnectedPlayer<D> {
         })
     }
 
-    /// Where they are.
+    /// Their offers to the other side.
     pub fn offer(&self) -> Vec<u8> {
         let offer = StreamOffer {
             producer: self.producer.offer(),
@@ -58,10 +58,10 @@ impl<D: Device> UnconnectedPlayer<D> {
         offer.encode().to_vec()
     }
 
-    /// Joins them to the other side's.
+    /// Connects them to the other side's.
     ///
     /// # Errors
-    /// When the offer is none, or of other rings.
+    /// When the offer is invalid, or of other rings.
     pub fn connect(self, theirs: &[u8]) -> Result<Player<D>, Failure> {
         let bytes: &[u8; STREAM_OFFER_BYTES] = theirs
             .try_into()
@@ -86,7 +86,8 @@ pub struct Player<D: Device> {
 }
 
 impl<D: Device> Player<D> {
-    /// Rounds for a slice; latencies are round trips. `verify`: messages are filled whole and compared, by both sides.
+    /// Makes round trips for a slice; latencies are those of round trips. With `verify` messages are filled completely,
+    /// and compared by both sides.
     ///
     /// # Errors
     /// When a ring fails, or the other side is silent for 10 s.
@@ -118,7 +119,7 @@ impl<D: Device> Player<D> {
         Ok(tally)
     }
 
-    /// Answers each message with one of the same number, until told to end.
+    /// Answers each message with one of the same number, until ordered to end.
     ///
     /// # Errors
     /// When a ring fails.
@@ -163,7 +164,7 @@ impl<D: Device> Player<D> {
         }
     }
 
-    /// The number of the next message, and whether all of it is right as far as that is asked for.
+    /// The number of the next message, and whether all of it is right if that is to be verified.
     fn take(&mut self, size: usize, verify: bool) -> Result<Option<(u64, bool)>, Failure> {
         let look = |message: Message<'_>| {
             let whole = !verify || pattern::holds(&message, size);

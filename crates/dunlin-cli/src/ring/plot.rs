@@ -7,7 +7,7 @@ use crate::output;
 /// One curve.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// Size and value, both above zero, the sizes ascending.
     pub points: Vec<(f64, f64)>,
@@ -19,15 +19,15 @@ const LEFT: f64 = 90.0;
 const RIGHT: f64 = 130.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 50.0;
-/// Told apart with all kinds of eyes (Okabe and Ito).
+/// Colours that can be distinguished with any colour vision (Okabe and Ito).
 const COLOURS: [&str; 7] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000",
 ];
 
-/// What the values are.
+/// The unit of the values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Bytes a second.
+    /// Bytes per second.
     BytesPerSecond,
     /// Nanoseconds.
     Nanoseconds,
@@ -42,7 +42,7 @@ impl Unit {
     }
 }
 
-/// The picture.
+/// Draws the plot.
 pub fn plot(title: &str, unit: Unit, series: &[Series]) -> String {
     let points = || series.iter().flat_map(|s| &s.points);
     let positive = |value: f64| value.max(f64::MIN_POSITIVE);

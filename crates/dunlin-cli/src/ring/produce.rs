@@ -19,12 +19,12 @@ const SAMPLE: u64 = 1024;
 /// Messages of up to this many bytes are filled completely; of longer ones, as in perftest, only the stamp is written.
 const FILLED_BYTES: usize = 256;
 
-/// Numbers of messages go on from slice to slice.
+/// The numbers of messages continue from slice to slice.
 #[derive(Debug, Default)]
 pub struct Numbers(u64);
 
-/// Sends messages of `size` bytes for a slice and waits until all are read; that time counts too. Latencies are the
-/// consumer's to tell. With `VERIFY` each is filled whole, for a consumer that compares.
+/// Sends messages of `size` bytes for a slice and waits until all are read; that time counts too. Latencies are
+/// measured by the consumer. With `VERIFY` each message is filled completely, for a consumer that compares.
 ///
 /// # Errors
 /// When the ring fails.
@@ -64,10 +64,10 @@ pub fn produce<D: Device, const VERIFY: bool>(
     })
 }
 
-/// Makes a message: its number in all words of a short one, the stamp in the second.
+/// Writes a message: its number in all words of a short one, the stamp in the second.
 #[inline(always)]
 pub fn fill(place: &mut [u8], size: usize, number: u64, stamp: u64) {
-    // A line is filled as the bare ring fills its own: by a loop of known length.
+    // A line is filled as the raw limit's ring fills its own: by a loop of known length.
     if size == 64 {
         if let Some(line) = place.first_chunk_mut::<64>() {
             let (words, _) = line.as_chunks_mut::<8>();

@@ -15,9 +15,9 @@ use crate::report::Tally;
 
 /// Entries of the send queue: perftest's tx-depth.
 const DEPTH: usize = 128;
-/// One WRITE in so many makes a completion: perftest's cq-mod is 100 and leaves no queue of 128 half full.
+/// One in this many WRITEs is signaled: perftest's cq-mod is 100 and leaves no queue of 128 half full.
 pub(super) const SIGNAL_EVERY: u64 = 64;
-/// Up to so many bytes travel in the request itself, as in perftest.
+/// Maximum number of bytes sent inline, as in perftest.
 const INLINE_BYTES: usize = 220;
 
 /// One side of raw WRITEs.
@@ -90,35 +90,35 @@ impl<D: Device> Side<D> {
     }
 }
 
-/// The memory that is written.
+/// The target memory of the WRITEs.
 #[derive(Debug)]
 pub struct RawTarget<D: Device>(Side<D>);
 
 impl<D: Device> RawTarget<D> {
-    /// Makes it.
+    /// Creates it.
     ///
     /// # Errors
-    /// When a limit of the device is in the way.
+    /// When the device's limits do not permit it.
     pub fn new(device: &D, plan: &Plan) -> Result<Self, Failure> {
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         Side::new(device, plan, access).map(Self)
     }
 
-    /// Where it is.
+    /// Its offer to the other side.
     pub fn offer(&self) -> Vec<u8> {
         self.0.offer()
     }
 
-    /// Joins it to a writer.
+    /// Connects it to a writer.
     ///
     /// # Errors
-    /// When the offer is none.
+    /// When the offer is invalid.
     pub fn connect(&mut self, offer: &[u8]) -> Result<(), Failure> {
         self.0.connect(offer).map(|_| ())
     }
 }
 
-/// Who writes.
+/// The writer.
 #[derive(Debug)]
 pub struct RawWriter<D: Device> {
     side: Side<D>,
@@ -133,10 +133,10 @@ pub struct RawWriter<D: Device> {
 }
 
 impl<D: Device> RawWriter<D> {
-    /// Makes it, unconnected.
+    /// Creates it, unconnected.
     ///
     /// # Errors
-    /// When a limit of the device is in the way.
+    /// When the device's limits do not permit it.
     pub fn new(device: &D, plan: &Plan) -> Result<Self, Failure> {
         let side = Side::new(device, plan, Access::LOCAL_WRITE)?;
         let inline = plan.size <= INLINE_BYTES.min(device.attributes().max_inline_bytes);
@@ -156,15 +156,15 @@ impl<D: Device> RawWriter<D> {
         })
     }
 
-    /// Where it is.
+    /// Its offer to the other side.
     pub fn offer(&self) -> Vec<u8> {
         self.side.offer()
     }
 
-    /// Joins it to its target.
+    /// Connects it to its target.
     ///
     /// # Errors
-    /// When the offer is none.
+    /// When the offer is invalid.
     pub fn connect(&mut self, offer: &[u8]) -> Result<(), Failure> {
         self.target = self.side.connect(offer)?;
         Ok(())
@@ -228,7 +228,7 @@ impl<D: Device> RawWriter<D> {
             .map_err(Failure::new)
     }
 
-    /// Looks for completions, and lets the device's own thread run between.
+    /// Polls for completions, and lets the device's own thread run in between.
     fn wait(&mut self, tally: &mut Tally) -> Result<(), Failure> {
         self.looks = self.looks.wrapping_add(1);
         if self.looks % 1024 == 0 {

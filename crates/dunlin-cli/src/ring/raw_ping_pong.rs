@@ -21,7 +21,7 @@ pub struct RawPlayer<D: Device> {
     side: Side<D>,
     target: RemoteAddress,
     size: usize,
-    /// Where the peer's message ends, and where ours begins: two slots of the region.
+    /// Where the peer's message ends, and where the own one begins: two slots of the region.
     last_word: usize,
     own: usize,
     rounds: u64,
@@ -29,11 +29,11 @@ pub struct RawPlayer<D: Device> {
 }
 
 impl<D: Device> RawPlayer<D> {
-    /// Makes it, unconnected.
+    /// Creates it, unconnected.
     ///
     /// # Errors
-    /// When the device does not place WRITEs in order, so that the last word says nothing; when a limit of it is in the
-    /// way.
+    /// When the device does not place WRITEs in order, so that the last word proves nothing; when the device's limits
+    /// do not permit it.
     pub fn new(device: &D, plan: &Plan) -> Result<Self, Failure> {
         if device.attributes().placement != Placement::InOrder {
             return Err(Failure::new(
@@ -61,24 +61,24 @@ impl<D: Device> RawPlayer<D> {
         })
     }
 
-    /// Where it is.
+    /// Its offer to the other side.
     pub fn offer(&self) -> Vec<u8> {
         self.side.offer()
     }
 
-    /// Joins it to the other side.
+    /// Connects it to the other side.
     ///
     /// # Errors
-    /// When the offer is none.
+    /// When the offer is invalid.
     pub fn connect(&mut self, offer: &[u8]) -> Result<(), Failure> {
         self.target = self.side.connect(offer)?;
         Ok(())
     }
 
-    /// Rounds for a slice; latencies are round trips.
+    /// Makes round trips for a slice; latencies are those of round trips.
     ///
     /// # Errors
-    /// When a request fails, or the other side says nothing for 10 s.
+    /// When a request fails, or the other side is silent for 10 s.
     pub fn ping(&mut self, slice: Duration) -> Result<Tally, Failure> {
         let mut tally = Tally::default();
         let clock = clock();
@@ -101,7 +101,7 @@ impl<D: Device> RawPlayer<D> {
         Ok(tally)
     }
 
-    /// Answers until told to end.
+    /// Answers until ordered to end.
     ///
     /// # Errors
     /// When a request fails.

@@ -9,49 +9,49 @@ use crate::report::{Report, Setting, Tally};
 /// One design's report.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RingReport {
-    /// The fields of every report. One way, latency is from the making of a message to its reading, under this load;
-    /// with ping-pong it is the round trip. As many threads as pairs.
+    /// The fields of every report. One way, latency is from writing a message to reading it, under this load; with
+    /// ping-pong it is the round trip. There are as many threads as pairs.
     #[serde(flatten)]
     pub report: Report,
-    /// What was done.
+    /// The communication pattern.
     pub test: Test,
     /// The ring.
     pub design: Choice,
-    /// What was switched off.
+    /// Optimisations that were switched off.
     pub without: Vec<Without>,
-    /// How messages told their length.
+    /// How the length of messages was encoded.
     pub lengths: Lengths,
     /// Slots of the ring.
     pub slots: usize,
-    /// Every byte of the messages was compared by their readers; a message that differs counts as an error.
+    /// Whether readers compared every byte of the messages; a message that differs counts as an error.
     pub verified: bool,
-    /// The median of the slices, which outliers do not move.
+    /// The median of the slices, which is robust against outliers.
     pub median_rate_per_s: f64,
-    /// With `--against limits`: the rate of the bare ring whose reader does not look at the messages, so that their
-    /// lines never cross. No ratio is made with it.
+    /// With `--against limits`: the rate of the raw limit's ring whose reader does not access the messages, so that
+    /// their lines never cross. No ratio is made with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unread_limit_per_s: Option<f64>,
     /// This design's rate over the first one's, the median of the rounds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub over_first: Option<f64>,
-    /// What a reader should know beside the figures.
+    /// Remarks on the figures.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub notes: Vec<String>,
 }
 
-/// All of one run.
+/// The report of one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Comparison {
-    /// One for each design, in the order asked for.
+    /// One for each design, in the requested order.
     pub designs: Vec<RingReport>,
 }
 
-/// What was measured of one design.
+/// The measurements of one design.
 #[derive(Debug)]
 pub struct Measured {
     /// All slices.
     pub slices: Vec<Tally>,
-    /// The same beside the limits, where that was asked for.
+    /// The comparison with the limits, if requested.
     pub against: Option<Against>,
     /// See [`RingReport::unread_limit_per_s`].
     pub unread_limit_per_s: Option<f64>,
@@ -99,7 +99,7 @@ impl RingReport {
     }
 }
 
-/// What an ablation cannot show on this machine.
+/// Remarks on what an ablation cannot show on this machine.
 fn notes(plan: &Plan) -> Vec<String> {
     let mut notes = Vec::new();
     if plan.without.contains(&Without::HugePages) && !huge_pages_here() {

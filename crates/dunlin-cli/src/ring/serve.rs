@@ -18,14 +18,14 @@ use crate::verbs::devices::{on_device_with, OnDevice, Pages};
 /// What a consumer opens.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Opening {
-    /// What will be measured.
+    /// The plan of the measurement.
     pub plan: Plan,
-    /// The core to stay on.
+    /// The core to run on.
     pub core: Option<usize>,
 }
 
-/// The consumer's process. Its offers are the encoded ones of a ring's end or of a raw one; of the time of its tally
-/// only the latencies mean anything.
+/// The consumer's process. Its offers are the encoded ones of a ring's end or of a raw one; of its tally's times only
+/// the latencies are meaningful.
 #[derive(Debug)]
 pub struct Consumer;
 
@@ -40,7 +40,7 @@ impl Role for Consumer {
 /// Serves one producer.
 ///
 /// # Errors
-/// When the other process says what makes no sense.
+/// When the other process sends an invalid message.
 pub fn run() -> Result<(), Failure> {
     peer::serve::<Consumer>(|Opening { plan, core }, orders| {
         let (device, pages) = (plan.device.clone(), Pages::of(&plan));

@@ -33,7 +33,8 @@ pub trait OfLength: Message {
     /// A message whose only field has this many bytes.
     fn of_field_len(length: usize) -> Self;
 
-    /// One of so many bytes as protobuf. The length of the field stands before it, in one byte to four.
+    /// A message whose protobuf encoding has this many bytes. The field is preceded by its length, in one to four
+    /// bytes.
     fn of_encoded_len(length: usize) -> Self {
         let mut field = length.saturating_sub(2);
         loop {

@@ -10,17 +10,17 @@ use crate::commands::Failure;
 use crate::interrupt;
 use crate::services::store::workload;
 
-/// How long the last transactions may take to end.
+/// Time limit for the last transactions to end.
 const ENDING_NS: u64 = 3_000_000_000;
 
-/// What is run.
+/// The load to run.
 #[derive(Clone, Copy, Debug)]
 pub struct Load<'a> {
     /// The workload's name.
     pub workload: &'a str,
     /// Customers, subscribers or keys.
     pub rows: u64,
-    /// Transactions at once.
+    /// Transactions in flight.
     pub transactions: u16,
 }
 
@@ -65,7 +65,7 @@ pub fn measure(
         }
     }
     tally.elapsed_ns = now_ns() - start;
-    // What is under way ends, and counts no more.
+    // Transactions in flight end, but no longer count.
     let end = now_ns();
     while driver.running() > 0 && now_ns() - end < ENDING_NS {
         if !driver.poll(|_, _, report| tally.settle(&report)) {

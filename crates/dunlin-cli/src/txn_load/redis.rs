@@ -14,9 +14,9 @@ use crate::kv_load::{self, Answer};
 
 /// The functions.
 const FUNCTIONS: &str = include_str!("functions.lua");
-/// Rows that are on their way while there are more to be loaded.
+/// Number of rows in flight while loading.
 const LOADED_AT_ONCE: usize = 256;
-/// What the keys of a load's tables begin with, by the table's number.
+/// Prefixes of the keys of a load's tables, by the table's number.
 const SMALLBANK: [char; 2] = ['s', 'c'];
 const TATP: [char; 5] = ['u', 'n', 'a', 'f', 'w'];
 /// In the word of a transaction: nil as an answer says that it has declined. The rest is when it began.
@@ -27,18 +27,18 @@ const MAY_DECLINE: u64 = 1 << 63;
 pub struct Connection(Redis);
 
 impl Connection {
-    /// Over the unix socket.
+    /// Connects over the Unix socket.
     ///
     /// # Errors
-    /// When it is not there.
+    /// When the socket does not exist.
     pub fn open(socket: &Path) -> Result<Self, Failure> {
         Ok(Self(Redis::connect(socket)?))
     }
 
-    /// Puts the functions and what there is at first.
+    /// Loads the functions and the initial rows.
     ///
     /// # Errors
-    /// When Redis does not take them.
+    /// When Redis rejects them.
     pub fn load(&mut self, draws: &Draws, mut progress: impl FnMut(usize)) -> Result<(), Failure> {
         let words = ["FUNCTION", "LOAD", FUNCTIONS].map(str::as_bytes);
         self.0.submit_words(&words, 0);
@@ -61,7 +61,7 @@ impl Connection {
         self.drain(0)
     }
 
-    /// Waits until so few are on their way.
+    /// Waits until at most this many are in flight.
     fn drain(&mut self, left: usize) -> Result<(), Failure> {
         let mut refused = false;
         while self.outstanding() > left {

@@ -12,46 +12,46 @@ use crate::histogram::Latencies;
 /// The counts.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// Those that committed.
+    /// Committed.
     pub committed: u64,
     /// Aborted by others.
     pub aborted: u64,
     /// Aborted by themselves.
     pub declined: u64,
-    /// Ended with a machine or an epoch.
+    /// Ended because a machine or an epoch did.
     pub superseded: u64,
-    /// Of an outcome that nobody knows yet.
+    /// With an outcome that is not known yet.
     pub(super) unknown: u64,
-    /// Machines replace each other, so that one which does not answer is no error.
+    /// Whether machines replace each other, so that one that does not answer is not an error.
     pub(super) replaces: bool,
     /// Ended in any other way.
     pub errors: u64,
-    /// Why the last of these did.
+    /// The reason of one of these.
     pub last_error: Option<String>,
-    /// Of those that committed.
+    /// Latencies of those that committed.
     pub latencies: Latencies,
-    /// How long it took.
+    /// The time taken.
     pub elapsed_ns: u64,
 }
 
 impl Tally {
-    /// Adds what another thread counted during the same time.
+    /// Adds the counts of another thread during the same time.
     fn merge_beside(&mut self, other: Self) {
         let elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
         self.merge_after(other);
         self.elapsed_ns = elapsed_ns;
     }
 
-    /// What threads that ran at the same time have done together.
+    /// The sum of threads that ran at the same time.
     ///
     /// # Errors
-    /// The first of a thread's; one that panicked says so.
+    /// The first failure of a thread; a panic counts as one.
     pub fn of_threads(
         threads: Vec<ScopedJoinHandle<'_, Result<Self, Failure>>>,
     ) -> Result<Self, Failure> {
         let gone = || Err(Failure::new("a client thread ended early"));
         let mut sum = Self::default();
-        // All end before the first failure is told.
+        // All threads end before the first failure is returned.
         let tallies: Vec<_> = (threads.into_iter())
             .map(|thread| thread.join().unwrap_or_else(|_| gone()))
             .collect();
@@ -61,7 +61,7 @@ impl Tally {
         Ok(sum)
     }
 
-    /// Adds what was counted during another stretch of time.
+    /// Adds the counts of another period.
     pub fn merge_after(&mut self, other: Self) {
         self.committed += other.committed;
         self.aborted += other.aborted;
@@ -73,17 +73,17 @@ impl Tally {
         self.elapsed_ns += other.elapsed_ns;
     }
 
-    /// Transactions that committed, a second.
+    /// Committed transactions per second.
     pub fn rate_per_s(&self) -> f64 {
         self.committed as f64 / (self.elapsed_ns as f64 / 1e9).max(1e-9)
     }
 
-    /// Of the transactions that others could abort, how many they did.
+    /// The share of transactions aborted by others among those that others could abort.
     pub fn abort_share(&self) -> f64 {
         self.aborted as f64 / (self.committed + self.aborted).max(1) as f64
     }
 
-    /// One of another's engine has ended.
+    /// Counts the end of a transaction on a competitor's engine.
     pub(super) fn ended(&mut self, began: u64, outcome: Outcome) {
         match outcome {
             Outcome::Committed => {
@@ -99,7 +99,7 @@ impl Tally {
         }
     }
 
-    /// One of ours has.
+    /// Counts the end of a transaction on Dunlin's database.
     pub(super) fn take(&mut self, began: u64, report: Report) {
         match report {
             Report::Ended(Ok(_)) => self.ended(began, Outcome::Committed),
@@ -119,7 +119,7 @@ impl Tally {
         }
     }
 
-    /// What became of one whose outcome was unknown. It is late, so it has no latency.
+    /// Counts a transaction whose outcome was unknown until now. It is late, so it has no latency.
     pub(super) fn settle(&mut self, report: &Report) {
         match report {
             Report::Settled(_) => {

@@ -14,7 +14,7 @@ pub trait OnDevice {
     /// The result.
     type Output;
 
-    /// Does it.
+    /// Runs it.
     ///
     /// # Errors
     /// As the command's.

@@ -26,7 +26,7 @@ pub struct Settings {
     pub keys: Option<u64>,
 }
 
-/// Bytes of an item where nobody says how many keys there will be.
+/// Assumed bytes of an item if the number of keys is not given.
 const ITEM_BYTES: usize = 256;
 
 impl Settings {

@@ -18,10 +18,10 @@ use crate::commands::Failure;
 pub use server::{load, start};
 use wire::{Connection, Ended};
 
-/// How long a transaction may take.
+/// Time limit for a transaction.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What is prepared for SmallBank, by the number of the statement.
+/// Statements to prepare for SmallBank, by their number.
 const SMALLBANK: [&str; 6] = [
     "SELECT amalgamate($1, $2)",
     "SELECT savings.balance, checking.balance FROM savings JOIN checking USING (id) WHERE id = $1",
@@ -31,7 +31,7 @@ const SMALLBANK: [&str; 6] = [
     "SELECT write_check($1, $2)",
 ];
 
-/// And for TATP.
+/// Statements to prepare for TATP.
 const TATP: [&str; 7] = [
     "SELECT data FROM subscriber WHERE id = $1",
     "SELECT data FROM access_info WHERE id = $1",
@@ -48,12 +48,12 @@ const TATP: [&str; 7] = [
 pub struct Connections {
     all: Vec<Connection>,
     idle: Vec<usize>,
-    /// Which are busy, with when their transaction began; who has waited longest first.
+    /// The busy ones, with the start of their transaction; the longest waiting first.
     busy: VecDeque<(usize, u64)>,
 }
 
 impl Connections {
-    /// So many of them, with everything prepared that the load needs.
+    /// Opens this many connections, with all statements prepared that the load needs.
     ///
     /// # Errors
     /// When PostgreSQL refuses one.

@@ -18,11 +18,11 @@ use crate::interrupt;
 use crate::kv_load::peer::{self, Folder, Peer};
 use crate::txn_load::first;
 
-/// How long it may take to begin.
+/// Time limit for the server to start.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Where Debian has the programs, by version.
+/// Where Debian installs the programs, by version.
 const DEBIAN: &str = "/usr/lib/postgresql";
-/// The user that Debian makes for it: it does not run as root.
+/// The user that Debian creates for it, since it does not run as root.
 const SYSTEM_USER: &str = "postgres";
 
 /// Tables and functions.
@@ -38,10 +38,11 @@ const TATP_TABLES: [&str; 5] = [
     "call_forwarding",
 ];
 
-/// Starts one for so many connections. All transactions are SERIALIZABLE, and a commit does not wait for the disk.
+/// Starts a server for this many connections. All transactions are SERIALIZABLE, and a commit does not wait for the
+/// disk.
 ///
 /// # Errors
-/// When it is not installed, or does not begin.
+/// When it is not installed, or does not start.
 pub fn start(connections: usize) -> Result<Peer, Failure> {
     let programs = programs()?;
     let version = peer::version(&programs.join("postgres"), "postgresql")?;
@@ -84,7 +85,7 @@ pub fn start(connections: usize) -> Result<Peer, Failure> {
         "default_transaction_isolation=serializable",
         "synchronous_commit=off",
         "shared_buffers=512MB",
-        // No checkpoint falls into a measurement.
+        // Avoids checkpoints during a measurement.
         "max_wal_size=8GB",
         "checkpoint_timeout=1h",
         &format!("max_connections={}", connections + 8),
@@ -129,7 +130,7 @@ fn programs() -> Result<PathBuf, Failure> {
     })
 }
 
-/// User and group for it, where this process is root.
+/// User and group for it, if this process is root.
 fn system_user() -> Result<Option<(u32, u32)>, Failure> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
@@ -150,10 +151,10 @@ fn system_user() -> Result<Option<(u32, u32)>, Failure> {
     })
 }
 
-/// Makes tables and functions, and puts what there is at first.
+/// Creates tables and functions, and loads the initial rows.
 ///
 /// # Errors
-/// When PostgreSQL does not take them.
+/// When PostgreSQL rejects them.
 pub fn load(peer: &Peer, draws: &Draws, mut progress: impl FnMut(usize)) -> Result<(), Failure> {
     let mut connection = Connection::open(peer.socket(), PATIENCE)?;
     let (schema, tables): (&str, &[&str]) = match draws {

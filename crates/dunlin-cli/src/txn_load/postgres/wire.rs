@@ -12,22 +12,22 @@ pub(super) const USER: &str = "dunlin";
 pub(super) const DATABASE: &str = "postgres";
 /// Version 3.0.
 const VERSION: u32 = 3 << 16;
-/// Bytes that are read at once.
+/// Bytes read at once.
 const READ_BYTES: usize = 8192;
 
 /// How a statement has ended.
 #[derive(Debug)]
 pub(super) enum Ended {
-    /// It was executed. The first value that it gave, if any, is the word for false.
+    /// It was executed.
     Done {
-        /// Whether it is.
+        /// Whether its first value, if any, is false.
         refused: bool,
     },
-    /// It was not.
+    /// It failed.
     Failed {
         /// SQLSTATE.
         code: String,
-        /// In words.
+        /// The message.
         words: String,
     },
 }
@@ -36,7 +36,7 @@ pub(super) enum Ended {
 pub(super) struct Connection {
     stream: UnixStream,
     request: Vec<u8>,
-    /// What was read and not taken yet.
+    /// Bytes read and not taken yet.
     answer: Vec<u8>,
     refused: bool,
     failed: Option<(String, String)>,
@@ -47,7 +47,7 @@ fn lost(error: io::Error) -> Failure {
 }
 
 impl Connection {
-    /// A connection that is ready. No password is asked for on a private socket.
+    /// Opens a connection that is ready. A private socket requires no password.
     pub(super) fn open(socket: &Path, patience: Duration) -> Result<Self, Failure> {
         let stream = UnixStream::connect(socket).map_err(lost)?;
         stream.set_read_timeout(Some(patience)).map_err(lost)?;
@@ -92,7 +92,7 @@ impl Connection {
         self.finish()
     }
 
-    /// Begins to execute a prepared statement as a transaction of its own, with values as text.
+    /// Begins to execute a prepared statement as its own transaction, with values as text.
     pub(super) fn execute(&mut self, number: usize, values: &[String]) -> Result<(), Failure> {
         self.put(b'B', |body| {
             put_text(body, "");
@@ -128,7 +128,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends what there is, and waits until all of it was executed.
+    /// Sends what is buffered, and waits until all of it was executed.
     fn finish(&mut self) -> Result<(), Failure> {
         self.send()?;
         loop {
@@ -149,7 +149,7 @@ impl Connection {
         let read = self.stream.read(&mut self.answer[before..]);
         self.answer.truncate(before + *read.as_ref().unwrap_or(&0));
         if read.map_err(lost)? == 0 {
-            // Who is refused before the connection is ready is told why.
+            // A refusal before the connection is ready states its reason.
             let why = self
                 .failed
                 .take()
