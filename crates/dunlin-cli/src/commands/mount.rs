@@ -27,7 +27,7 @@ Examples:\n  \
 pub struct Args {
     /// Address of the metadata server
     address: Address,
-    /// Folder to mount on
+    /// Folder to mount it on
     folder: PathBuf,
     /// Seconds for which the kernel may cache names and attributes
     #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]

@@ -99,7 +99,7 @@ pub struct How {
     /// Device over which workers reach each other (see `dunlin devices`)
     #[arg(long, default_value = "shm", value_parser = parse_device)]
     pub device: String,
-    /// Preset used between workers, one over RC
+    /// Preset used between workers, which must be one over RC
     #[arg(long, default_value = "auto", value_parser = parse_preset)]
     pub preset: Preset,
     /// Seconds that a worker may be silent before the sort is given up

@@ -40,7 +40,7 @@ pub struct Args {
     /// Type of the values
     #[arg(long, value_enum, default_value_t = Values::Number)]
     values: Values,
-    /// Seconds for which a transaction is retried that others or a failing machine keep from committing
+    /// Seconds to retry a transaction that others or a failing machine keep from committing
     #[arg(long, default_value = "5", value_parser = parse_seconds, value_name = "SECONDS", allow_negative_numbers = true)]
     within: Duration,
     /// Print the members, and run no transaction

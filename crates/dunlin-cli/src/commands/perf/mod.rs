@@ -41,7 +41,7 @@ pub enum Command {
     Sort(sort::Args),
     /// Measure work requests between two processes, as perftest does
     Verbs(verbs::Args),
-    /// Measure one way through a ring between two processes: RB² and its competitors
+    /// Measure a ring between two processes: RB² and its competitors
     Ring(ring::Args),
     /// The other process of `perf ring`
     #[command(hide = true)]

@@ -18,7 +18,7 @@ use crate::ring::sweep::{sweep, ALL};
 use crate::ring::{Choice, Lengths, Plan, Test, Without};
 use crate::verbs::devices::{on_device_with, OnDevice, Pages};
 
-/// Measure one way through a ring between two processes: RB² and its competitors
+/// Measure a ring between two processes: RB² and its competitors
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 One producer and one consumer, each on its own core; --pairs has several. Several designs are measured in turns \
