@@ -37,11 +37,11 @@ pub enum Kind {
 /// A packet.
 #[derive(Debug)]
 pub struct Frame<'a> {
-    /// Request, or how it ended.
+    /// A request, or the kind of its outcome.
     pub kind: Kind,
-    /// Since 1970.
+    /// Time since 1970.
     pub at: Duration,
-    /// The call that it is of.
+    /// The call of the packet.
     pub call: &'a CapturedCall,
 }
 
@@ -59,7 +59,7 @@ impl<'a> Frame<'a> {
         [frame(Kind::Request, began), frame(kind, began + call.took)]
     }
 
-    /// Bytes of the whole payload, and what of it is here.
+    /// Bytes of the whole payload, and the captured part of it.
     pub fn payload(&self) -> (u64, &'a [u8]) {
         match self.kind {
             Kind::Request => (self.call.request_bytes, &self.call.request),
@@ -67,7 +67,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// The packet, and how long it would be with the whole payload.
+    /// The packet, and the length that it would have with the whole payload.
     pub fn encode(&self) -> (Vec<u8>, u64) {
         let call = self.call;
         let (code, took) = match (self.kind, call.end) {
@@ -92,7 +92,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// As much of a name as one byte counts.
+/// A name, cut to what one byte can count.
 fn short(name: &str) -> &[u8] {
     &name.as_bytes()[..name.len().min(u8::MAX.into())]
 }

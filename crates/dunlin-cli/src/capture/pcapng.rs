@@ -17,27 +17,27 @@ use crate::commands::Failure;
 /// Times count nanoseconds: ten to the power of minus nine.
 const NANOSECONDS: u8 = 9;
 
-/// The file.
+/// A pcapng file.
 pub(super) struct Pcapng<W: Write>(PcapNgWriter<W>);
 
-/// A packet of it.
+/// A packet of the file.
 #[derive(Debug)]
 pub(super) struct Packet<'a> {
     /// Place of its interface among those that the file began with.
     pub(super) interface: u32,
-    /// Since 1970, or since time zero of a simulation.
+    /// Time since 1970, or since time zero of a simulation.
     pub(super) at: Duration,
     /// The packet, or its beginning.
     pub(super) bytes: &'a [u8],
     /// Bytes of the whole packet.
     pub(super) whole: u64,
-    /// What else is said of it.
+    /// Further options of the packet.
     pub(super) options: Vec<EnhancedPacketOption<'a>>,
 }
 
 impl<W: Write> Pcapng<W> {
-    /// Begins it, with interfaces of these names, all of one link type. `snap`: most bytes of a packet that are kept, 0
-    /// for all of them.
+    /// Begins the file, with interfaces of these names, all of one link type. `snap` is the maximum number of bytes
+    /// kept of a packet, 0 for all of them.
     ///
     /// # Errors
     /// The system's error when writing.
@@ -86,7 +86,7 @@ impl<W: Write> Pcapng<W> {
         written.map(drop).map_err(failure)
     }
 
-    /// All of it is where its reader sees it.
+    /// Flushes the file.
     ///
     /// # Errors
     /// As for [`Pcapng::begin`].

@@ -13,18 +13,18 @@ use super::pcapng::{Packet, Pcapng};
 use super::roce;
 use crate::commands::Failure;
 
-/// The flags that say in which direction a packet went by its interface.
+/// Flags for the direction of a packet at its interface.
 const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;
 
 /// Limits of what is recorded.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Most packets.
+    /// Maximum number of packets.
     pub packets: u64,
-    /// Most bytes of packets.
+    /// Maximum bytes of all packets.
     pub bytes: u64,
-    /// Most bytes of a packet.
+    /// Maximum bytes kept of a packet.
     pub snap: u32,
 }
 
@@ -36,10 +36,10 @@ pub struct Bounds {
 pub struct Recorder<W: Write> {
     file: Pcapng<W>,
     bounds: Bounds,
-    /// The interface of each host; none of those that are not captured.
+    /// The interface of each host; `None` for those not captured.
     interfaces: Vec<Option<u32>>,
     zero_ps: u64,
-    /// Packets that leave later than what has been shown since: the file is in the order of time.
+    /// Packets that leave later than those observed since, held back because the file is in the order of time.
     waiting: BinaryHeap<Reverse<Waiting>>,
     taken: u64,
     taken_bytes: u64,
@@ -47,7 +47,7 @@ pub struct Recorder<W: Write> {
     failed: Option<Failure>,
 }
 
-/// Ordered by time, and then as it came.
+/// Ordered by time, then by arrival.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Waiting {
     at_ps: u64,
@@ -83,10 +83,10 @@ impl<W: Write> Recorder<W> {
         })
     }
 
-    /// Ends the file; gives how many packets are in it, and how many the bounds have left out.
+    /// Ends the file; returns the number of packets in it, and of those that the bounds left out.
     ///
     /// # Errors
-    /// The first of what the system said of writing.
+    /// The system's first error when writing.
     pub fn end(&mut self) -> Result<(u64, u64), Failure> {
         self.write_until(u64::MAX);
         match self.failed.take() {

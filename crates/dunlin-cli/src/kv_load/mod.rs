@@ -22,7 +22,7 @@ use crate::workload::{Choice, Mix};
 const SAMPLE: u64 = 16;
 /// Operations between two reads of the clock.
 const STRIDE: usize = 256;
-/// Operations before the clock starts: all sides are awake then.
+/// Operations before the measurement starts, so that all sides are awake.
 const WARM_UP: usize = 256;
 
 /// A request to a store.
@@ -56,24 +56,24 @@ pub enum Answer {
 /// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirstError {
-    /// The store's words.
+    /// The store's message.
     pub words: String,
     /// Whether the store is out of memory.
     pub is_full: bool,
 }
 
-/// A store that takes several requests at once, and answers them in any order.
+/// A store that accepts several requests at once, and answers them in any order.
 pub trait Engine {
-    /// Sends a request, now or with the next wait. `false`: not now.
+    /// Sends a request, now or with the next wait. Returns `false` if it cannot be accepted now.
     ///
     /// # Errors
     /// When the connection is lost.
     fn submit(&mut self, request: Request<'_>, tag: u64) -> Result<bool, Failure>;
-    /// Requests that are not answered yet.
+    /// Number of requests outstanding.
     fn outstanding(&self) -> usize;
-    /// Why the first request failed that did since this was asked, where that is known.
+    /// Why the first request failed since the last call of this, if known.
     fn take_first_error(&mut self) -> Option<FirstError>;
-    /// Waits for one answer at least.
+    /// Waits for at least one answer.
     ///
     /// # Errors
     /// When the connection is lost, or no answer comes.

@@ -12,7 +12,7 @@ use crate::commands::Failure;
 
 /// Time limit for the server to start listening.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// And to end by itself.
+/// Time limit for the server to end by itself.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
 
 /// A store to compare with.
@@ -65,7 +65,7 @@ impl Folder {
         Ok(Self(folder))
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -84,12 +84,12 @@ pub struct Peer {
     folder: Folder,
     socket: PathBuf,
     version: String,
-    /// What ends it at once.
+    /// The signal that ends it at once.
     ends_by: Signal,
 }
 
 impl Peer {
-    /// Starts it with so much memory, on the core of servers.
+    /// Starts it with this much memory, on the core of servers.
     ///
     /// # Errors
     /// When it is not installed, or does not listen.
@@ -138,7 +138,7 @@ impl Peer {
         &self.version
     }
 
-    /// Where it listens.
+    /// The socket it listens on.
     pub fn socket(&self) -> &Path {
         &self.socket
     }

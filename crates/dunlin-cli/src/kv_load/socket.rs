@@ -11,7 +11,7 @@ use crate::commands::Failure;
 
 /// Time limit for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes that are read at once.
+/// Bytes read at once.
 const READ_BYTES: usize = 256 << 10;
 
 /// The connection.
@@ -47,7 +47,7 @@ impl Socket {
         })
     }
 
-    /// A request stands in [`Socket::requests`].
+    /// Counts a request that was appended to [`Socket::requests`].
     pub(super) fn add(&mut self, tag: u64) {
         self.tags.push_back(tag);
     }
@@ -56,7 +56,7 @@ impl Socket {
         self.tags.len()
     }
 
-    /// Sends what is to be sent, and waits for one answer at least.
+    /// Sends what is buffered, and waits for at least one answer.
     pub(super) fn wait(
         &mut self,
         parse: impl Fn(&[u8]) -> Parsed,

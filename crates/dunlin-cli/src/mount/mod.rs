@@ -29,7 +29,7 @@ use recent::Recent;
 
 /// Bytes of one read or write of the kernel.
 const STEP_BYTES: u32 = 1 << 20;
-/// A number is never used again, so one generation is enough.
+/// Inode numbers are never reused, so one generation is enough.
 const GENERATION: Generation = Generation(0);
 
 type Entries = Arc<Vec<(Vec<u8>, Ino, u32)>>;
@@ -47,7 +47,7 @@ pub(crate) struct Mounted {
 }
 
 impl Mounted {
-    /// Over a client.
+    /// The file system of a client.
     pub(crate) fn new(system: FileSystem, cache: Duration) -> Self {
         Self {
             system,
@@ -345,7 +345,7 @@ impl Filesystem for Mounted {
         }
     }
 
-    /// A close brings nothing to the servers: the kernel need not say so again.
+    /// A close sends nothing to the servers: the kernel need not report it again.
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
         reply.error(Errno::ENOSYS);
     }
@@ -372,12 +372,12 @@ impl Filesystem for Mounted {
         done(synced, reply);
     }
 
-    /// What is in a directory is in the journal when it is answered: the kernel need not ask again.
+    /// Changes of a directory are in the journal when they are answered: the kernel need not ask again.
     fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
         reply.error(Errno::ENOSYS);
     }
 
-    /// Asks for nothing: a directory may be opened to be synced alone.
+    /// Sends no request: a directory may be opened only to be synced.
     fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         let handle = self.next.fetch_add(1, Ordering::Relaxed);
         reply.opened(FileHandle(handle), FopenFlags::empty());

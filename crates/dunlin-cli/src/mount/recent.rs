@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use dunlin_fs::types::{Attr, Ino};
 use dunlin_fs::{FileSystem, FsError};
 
-/// Files that are remembered; when there are more, all are forgotten.
+/// Maximum number of files remembered; beyond it, all are forgotten.
 const REMEMBERED: usize = 4096;
 
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(super) struct Recent {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Changes by this mount: what was asked before one is not learnt after it.
+    /// Number of changes by this mount: an answer requested before a change is not remembered after it.
     changes: u64,
     attributes: HashMap<Ino, (Instant, Attr)>,
     /// Files without the attribute `security.capability`.
@@ -56,7 +56,7 @@ impl Recent {
             .filter(|left| !left.is_zero())
     }
 
-    /// Now a question goes to the server.
+    /// Called before a request is sent to the server.
     pub(super) fn ask(&self) -> Asked {
         Asked {
             at: Instant::now(),
@@ -64,7 +64,7 @@ impl Recent {
         }
     }
 
-    /// This mount has changed something.
+    /// Called when this mount has changed something.
     pub(super) fn forget(&self) {
         let mut known = self.known();
         known.changes += 1;
@@ -72,7 +72,7 @@ impl Recent {
         known.incapable.clear();
     }
 
-    /// Attributes of a file, and how long the kernel may believe them.
+    /// Attributes of a file, and how long the kernel may cache them.
     pub(super) fn attributes(
         &self,
         system: &FileSystem,
@@ -91,7 +91,7 @@ impl Recent {
         Ok((attr, self.keep))
     }
 
-    /// The server has said so; remembered where the file is written here.
+    /// Remembers the server's answer if the file is written here.
     pub(super) fn learn(&self, asked: Asked, system: &FileSystem, attr: &Attr) {
         if self.keep.is_zero() || system.attributes_of_written(attr).is_none() {
             return;

@@ -29,12 +29,12 @@ enum Next {
 pub(crate) struct Unmounter {
     folder: PathBuf,
     next: Next,
-    /// When the last signal had been dealt with.
+    /// When handling of the last signal ended.
     last: Option<Instant>,
 }
 
 impl Unmounter {
-    /// Of what is mounted on this folder. The path has no links and does not depend on the working directory.
+    /// For what is mounted on this folder. The path has no links and does not depend on the working directory.
     pub(crate) fn new(folder: PathBuf) -> Self {
         Self {
             folder,

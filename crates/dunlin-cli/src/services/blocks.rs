@@ -22,10 +22,10 @@ pub struct BlockServerOptions {
     capacity: u64,
 }
 
-/// Serves blocks; what is given with the server is dropped after it.
+/// Serves blocks; the second value must be dropped after the server.
 ///
 /// # Errors
-/// When it is not said where the blocks are to be, the log is damaged, or the server cannot be started.
+/// When no place for the blocks is given, the log is damaged, or the server cannot be started.
 pub fn serve(
     server: ServerBuilder,
     options: &BlockServerOptions,

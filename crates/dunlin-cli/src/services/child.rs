@@ -7,8 +7,8 @@ use dunlin::Address;
 
 use crate::commands::Failure;
 
-/// A server process. It listens on a port of its own choice and ends when this value is dropped, or with this process,
-/// however that ends: its standard input closes then.
+/// A server process. It listens on a free port and ends when this value is dropped, or when this process ends in any
+/// way, since its standard input closes then.
 #[derive(Debug)]
 pub struct ServerProcess {
     child: Child,
@@ -19,21 +19,22 @@ impl ServerProcess {
     /// Starts `dunlin serve SERVICE` with further arguments.
     ///
     /// # Errors
-    /// When the process cannot be started or does not begin to listen.
+    /// When the process cannot be started or does not start to listen.
     pub fn start(service: &str, arguments: &[String]) -> Result<Self, Failure> {
         Self::start_at(service, "dunlin://127.0.0.1:0", arguments)
     }
 
-    /// As [`ServerProcess::start`], listening there.
+    /// Like [`ServerProcess::start`], with the address to listen on.
     ///
     /// # Errors
-    /// As there.
+    /// As for `start`.
     pub fn start_at(service: &str, listen: &str, arguments: &[String]) -> Result<Self, Failure> {
         let serve = ["serve", service, "--listen", listen, "--with-parent"].map(str::to_owned);
         Self::run(&[&serve, arguments].concat())
     }
 
-    /// Starts `dunlin` with these arguments. It says where it listens, and ends when its standard input does.
+    /// Starts `dunlin` with these arguments. It prints the address it listens on, and ends when its standard input
+    /// does.
     ///
     /// # Errors
     /// As for [`ServerProcess::start`].
@@ -61,17 +62,17 @@ impl ServerProcess {
         }
     }
 
-    /// Its number at the system.
+    /// Its process ID.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// Ends it at once, as a crash would.
+    /// Kills it, as a crash would.
     ///
     /// # Errors
     /// When the system refuses.
@@ -81,10 +82,10 @@ impl ServerProcess {
         Ok(())
     }
 
-    /// Ends it with grace and waits for it.
+    /// Shuts it down gracefully and waits for it.
     ///
     /// # Errors
-    /// When it ends otherwise than asked.
+    /// When it ends unexpectedly.
     pub fn stop(mut self) -> Result<(), Failure> {
         drop(self.child.stdin.take());
         let status = self.child.wait()?;

@@ -55,7 +55,7 @@ impl FileServerOptions {
 /// Serves metadata; the threads end when they are dropped.
 ///
 /// # Errors
-/// When there is no store, it is damaged, or the server cannot be started.
+/// When no store is given, it is damaged, or the server cannot be started.
 pub fn serve_meta(
     server: ServerBuilder,
     options: &FileServerOptions,
@@ -82,7 +82,7 @@ pub fn serve_meta(
 /// Serves data.
 ///
 /// # Errors
-/// When there is no file, it is another's, or the server cannot be started.
+/// When no file is given, it belongs to another server, or the server cannot be started.
 pub fn serve_data(
     server: ServerBuilder,
     options: &FileServerOptions,

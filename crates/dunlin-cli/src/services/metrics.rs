@@ -20,21 +20,21 @@ use crate::commands::Failure;
 
 /// The content type of the text (OpenMetrics).
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// Of everything else.
+/// The content type of everything else.
 const PLAIN: &str = "text/plain; charset=utf-8";
-/// Bytes of a request's head at most.
+/// Maximum bytes of a request's head.
 const HEAD_BYTES: usize = 8 << 10;
-/// Bytes that are read after the head, so that the answer arrives although they were sent.
+/// Bytes read after the head, so that the response arrives even though they were sent.
 const REST_BYTES: usize = 64 << 10;
 /// Time limit for a client to send its request and to read the response.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Before the next client where one could not be taken: descriptors may be free again.
+/// Pause after a client could not be accepted, in which descriptors may become free.
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// A port that answers `GET /metrics` until it is dropped.
 pub struct MetricsPort {
     address: SocketAddr,
-    /// Written to at the end.
+    /// Written to in order to end.
     over: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
@@ -46,7 +46,7 @@ impl std::fmt::Debug for MetricsPort {
 }
 
 impl MetricsPort {
-    /// Listens on `address` and answers with the figures of the server that `observer` looks at.
+    /// Listens on `address` and serves the figures of the server of `observer`.
     ///
     /// # Errors
     /// When the address cannot be listened on.
@@ -77,7 +77,7 @@ impl MetricsPort {
         })
     }
 
-    /// Where it listens, with the port that the system chose.
+    /// The address it listens on, with the port that the system chose.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -114,7 +114,7 @@ fn serve(listener: &TcpListener, over: &OwnedFd, registry: &Registry) {
     }
 }
 
-/// A client, and the end of its time.
+/// A client and its deadline.
 struct Client {
     stream: TcpStream,
     until: Instant,
@@ -145,7 +145,7 @@ impl Client {
         Ok(())
     }
 
-    /// The head of a request; `None` when it is longer than any should be.
+    /// The head of a request; `None` if it is too long.
     fn head(&mut self) -> std::io::Result<Option<Vec<u8>>> {
         let (mut head, mut had) = (vec![0; HEAD_BYTES], 0);
         while had < head.len() {
@@ -161,7 +161,7 @@ impl Client {
         Ok(None)
     }
 
-    /// Ends it so that the answer is not lost where the client has sent more than was read.
+    /// Closes it such that the response is not lost if the client has sent more than was read.
     fn close(mut self) -> std::io::Result<()> {
         self.stream.shutdown(Shutdown::Write)?;
         let (mut rest, mut had) = ([0; 4096], 0);

@@ -28,7 +28,7 @@ pub struct Text {
     pub words: String,
 }
 
-/// A message that can be made as long as one likes.
+/// A message that can be made with any length.
 pub trait OfLength: Message {
     /// A message whose only field has this many bytes.
     fn of_field_len(length: usize) -> Self;
@@ -136,7 +136,7 @@ pub fn on(server: ServerBuilder) -> Result<ServerBuilder, ServeError> {
         .on(server)
 }
 
-/// The service's file, which comes with the program.
+/// The service's `.proto` file, embedded in the program.
 struct Own;
 
 const FILE: &str = "measure.proto";

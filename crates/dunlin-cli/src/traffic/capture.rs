@@ -14,31 +14,31 @@ use super::{Flow, Record};
 
 /// Bytes read at once, enough for most blocks.
 const BUFFER_BYTES: usize = 1 << 20;
-/// Room for the longest block that is believed. A packet has 256 KiB at most, and other blocks are names and keys.
+/// Size of the longest block accepted. A packet has 256 KiB at most, and other blocks are names and keys.
 const BUFFER_BYTES_MAX: usize = 64 << 20;
-/// Interfaces of a section of pcapng at most.
+/// Maximum number of interfaces in a section of pcapng.
 const INTERFACES_MAX: usize = 65_536;
 /// The link type in a pcap header; the other bits say how many bytes of checksum frames end with.
 const LINK_BITS: i32 = 0x03ff_ffff;
 
-/// Why a capture cannot be read, or not further.
+/// Why a capture cannot be read, or not to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
-    /// The system refuses.
+    /// An error of the system.
     #[error("{}: {source}", path.display())]
     System {
         /// The file.
         path: PathBuf,
-        /// What it said.
+        /// The error.
         source: std::io::Error,
     },
-    /// It does not begin as a capture does.
+    /// The file does not begin like a capture.
     #[error("{} is no capture: neither pcap nor pcapng", path.display())]
     NoCapture {
         /// The file.
         path: PathBuf,
     },
-    /// Something in it makes no sense.
+    /// Something in it is invalid.
     #[error("{}: behind packet {packets} is something that makes no sense: {what}", path.display())]
     Malformed {
         /// The file.
@@ -50,7 +50,7 @@ pub enum CaptureError {
     },
 }
 
-/// How packets of an interface are to be read.
+/// How to read packets of an interface.
 #[derive(Clone, Copy, Debug)]
 struct Interface {
     link: Linktype,
@@ -87,7 +87,7 @@ impl Interface {
 }
 
 impl Context {
-    /// Looks at a block; the packet in it, if there is one.
+    /// Parses a block; returns the packet in it, if there is one.
     fn look(&mut self, block: &PcapBlockOwned<'_>) -> Result<Option<Found>, &'static str> {
         match block {
             PcapBlockOwned::LegacyHeader(header) => {
@@ -234,7 +234,7 @@ impl Capture {
     /// Opens one.
     ///
     /// # Errors
-    /// When it cannot be read, or is none.
+    /// When it cannot be read, or is not a capture.
     pub fn open(path: &Path) -> Result<Self, CaptureError> {
         let path = path.to_owned();
         let file = match File::open(&path) {
@@ -258,12 +258,12 @@ impl Capture {
         }
     }
 
-    /// Whether it ended within a packet, as that of a program that was killed.
+    /// Whether it ended within a packet, as after the kill of the capturing program.
     pub fn is_cut_short(&self) -> bool {
         self.cut_short
     }
 
-    /// The next packet; none at the end.
+    /// The next packet; `None` at the end.
     ///
     /// # Errors
     /// What is invalid, with the number of packets before it.

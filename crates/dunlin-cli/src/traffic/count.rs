@@ -23,10 +23,10 @@ impl Volume {
     }
 }
 
-/// A flow and how much it is.
+/// A flow and its volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Talker {
-    /// Which.
+    /// The flow.
     #[serde(flatten)]
     pub flow: Flow,
     /// Number of packets and bytes.
@@ -43,15 +43,15 @@ pub struct Counts {
     pub without_flow: Volume,
     /// Those of flows that appeared when the maximum number of flows was reached.
     pub of_more_flows: Volume,
-    /// Flows.
+    /// Number of flows.
     pub flows: u64,
-    /// From the first to the last packet, in nanoseconds.
+    /// Time from the first to the last packet, in nanoseconds.
     pub lasted_ns: u64,
     /// The flows with the most bytes, the largest first.
     pub top: Vec<Talker>,
 }
 
-/// Counts.
+/// Counts records.
 #[derive(Debug)]
 pub struct Counter {
     /// Hashed in such a way that the sender of the traffic cannot choose the hashes.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 /// Bytes of a record: a cache line. The paper's has 40, too few for IPv6 addresses.
 pub const RECORD_BYTES: usize = 64;
-/// Bytes of a record that name the flow.
+/// Bytes of a record that identify the flow.
 const KEY_BYTES: usize = 40;
 /// The families of addresses, as IP numbers its versions; zero is no flow.
 const V4: u8 = 4;
@@ -58,7 +58,7 @@ impl Flow {
         key
     }
 
-    /// The flow of some bytes; none for the key of no flow, or of none that [`Flow::key`] makes.
+    /// The flow of a key; `None` for the key of no flow, or for one that [`Flow::key`] does not make.
     pub fn of(key: &Key) -> Option<Self> {
         let address = |at: usize| match key[37] {
             V4 => Some(Ipv4Addr::from(*key[at..].first_chunk()?).into()),

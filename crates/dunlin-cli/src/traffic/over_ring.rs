@@ -20,11 +20,10 @@ use crate::patience::Patience;
 use crate::peer::{self, Orders, Peer, Role, Start};
 use crate::verbs::devices::{on_device, OnDevice};
 
-/// Slots of the ring, more than the usual 128: both sides have other work between two records, and where they share a
-/// core each goes on for as many.
+/// Slots of the ring, more than the usual 128: both sides have other work between two records, and if they share a core
+/// each runs for as many records.
 const SLOTS: usize = 4096;
-/// Looks in vain after which a side lets others have its core, and how long the counter sleeps when there was nothing
-/// for longer.
+/// Empty polls after which a side yields its core, and how long the counter sleeps when there was nothing for longer.
 const LOOKS: u32 = 64;
 const PATIENT: Duration = Duration::from_millis(1);
 const NAP: Duration = Duration::from_micros(100);
@@ -38,9 +37,9 @@ pub struct Opening {
     pub device: String,
     /// The ring's design, by name.
     pub design: String,
-    /// Flows that are counted one by one.
+    /// Maximum number of flows counted separately.
     pub flows_max: usize,
-    /// Flows that are told of.
+    /// Number of flows to report.
     pub top: usize,
 }
 
@@ -188,7 +187,7 @@ fn next(capture: &mut Capture, before: u64) -> Result<Option<Record>, Failure> {
     capture.next_record().map_err(Failure::new)
 }
 
-/// Makes a record where it leaves from.
+/// Writes a record in place in the ring.
 #[inline]
 fn send<D: Device>(producer: &mut Producer<D>, record: &Record) -> Result<(), Failure> {
     match producer.try_send_with(RECORD_BYTES, |place| record.write(place)) {

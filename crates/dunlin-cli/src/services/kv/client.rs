@@ -5,7 +5,7 @@ use dunlin_store::kv::{KvLayout, Lookup, Step};
 
 use super::{entries, scan_request_into, GET, LAYOUT, REGION, SCAN};
 
-/// A key and its value, as a client gets them.
+/// A key and its value, as a client receives them.
 pub type Entry = (Vec<u8>, Vec<u8>);
 
 /// Number of times that a lookup by READs restarts, because the chain was changed, before the server is asked.
@@ -23,8 +23,8 @@ pub fn get_value(client: &Client, key: &[u8]) -> Result<Option<Vec<u8>>, CallErr
     })
 }
 
-/// The value of `key`, READ from the server's memory: its processor has no part in that. Where writers disturb it again
-/// and again the server is asked after all.
+/// The value of `key`, READ from the server's memory without its processor. If writers interfere repeatedly, the server
+/// is asked after all.
 ///
 /// # Errors
 /// The error of a call or a READ.
@@ -57,7 +57,7 @@ pub fn get_by_reads(client: &Client, key: &[u8]) -> Result<Option<Vec<u8>>, Call
     get_value(client, key.bytes())
 }
 
-/// Entries in order of their keys, from `first` on, at most `most`; asked for in as many calls as they need.
+/// Entries in the order of their keys, from `first` on, at most `most`, fetched in as many calls as needed.
 ///
 /// # Errors
 /// The error of a call.

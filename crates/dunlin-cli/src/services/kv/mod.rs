@@ -23,20 +23,20 @@ pub const LAYOUT: HandlerId = 14;
 
 /// Bytes of an entry in a SCAN's response in addition to its key and its value.
 pub const ENTRY_BYTES: usize = 6;
-/// Bytes of a SCAN's answer, unless its only entry is longer.
+/// Maximum bytes of a SCAN's response, unless its only entry is longer.
 pub const SCAN_BYTES: usize = 1 << 20;
 
-/// The region that the store stands in.
+/// The region that contains the store.
 pub const REGION: &str = "kv";
 
 /// A malformed request.
 pub const MALFORMED: u32 = 1;
 /// The store is full.
 pub const FULL: u32 = 2;
-/// A key or a value that is longer than they may be.
+/// A key or a value that is too long.
 pub const TOO_LONG: u32 = 3;
 
-/// Writes the payload of a PUT; of a key beyond [`MAX_KEY_BYTES`] the server says so.
+/// Writes the payload of a PUT; a key beyond [`MAX_KEY_BYTES`] is rejected by the server.
 pub fn put_request_into(payload: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     payload.clear();
     payload.extend_from_slice(&(key.len().min(usize::from(u16::MAX)) as u16).to_le_bytes());

@@ -14,7 +14,8 @@ use super::{
 };
 use crate::commands::Failure;
 
-/// Requests of a batch whose memory is asked for at once: more lines than these a core does not wait for at a time.
+/// Number of requests of a batch whose memory is prefetched at once: a core does not wait for more lines than these at
+/// a time.
 const AHEAD: usize = 64;
 
 /// The capacity of a store.
@@ -60,7 +61,7 @@ impl Settings {
 struct Service {
     region: Region,
     layout: KvLayout,
-    /// Made when the first request comes: the region has memory only when the server serves.
+    /// Created on the first request, because the region has memory only once the server serves.
     store: OnceLock<Result<OrderedKvStore<RegisteredRegion>, HandlerError>>,
 }
 
@@ -202,7 +203,7 @@ impl Target for Answer<'_, '_> {
     }
 }
 
-/// The key that a request is about, if there is one.
+/// The key of a request, if it has one.
 fn key_of(handler: HandlerId, payload: &[u8]) -> Option<&[u8]> {
     match handler {
         GET | DELETE => Some(payload),

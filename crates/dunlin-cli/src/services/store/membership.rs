@@ -10,12 +10,12 @@ use dunlin::txn::membership::Membership;
 
 use crate::commands::Failure;
 
-/// Where it is, as `--membership` names it.
+/// The place of the membership, as given by `--membership`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// A folder.
     Folder(PathBuf),
-    /// Under a name in an etcd cluster, with the members of that.
+    /// A name in an etcd cluster, with the cluster's members.
     Etcd {
         /// `HOST:PORT` of each.
         members: Vec<String>,

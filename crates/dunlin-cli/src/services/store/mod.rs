@@ -76,7 +76,7 @@ impl Options {
         })
     }
 
-    /// The directory of the log, as it was given.
+    /// The directory of the log, as given.
     pub fn log_directory(&self) -> Option<&Path> {
         self.log.as_deref()
     }
@@ -123,10 +123,10 @@ fn parse_table(text: &str) -> Result<(String, u64, usize), String> {
     }
 }
 
-/// The workload of a name.
+/// The workload of this name.
 ///
 /// # Errors
-/// With the names that there are.
+/// When there is none; the message lists the names.
 pub fn workload(name: &str, rows: u64) -> Result<Box<dyn Workload>, Failure> {
     workload::named(name, rows).ok_or_else(|| {
         let names = workload::NAMES.join(", ");
@@ -140,7 +140,7 @@ pub fn workload(name: &str, rows: u64) -> Result<Box<dyn Workload>, Failure> {
     })
 }
 
-/// Why a machine does not serve: the options may contradict each other.
+/// The failure of a machine that does not serve: the options may contradict each other.
 fn not_served(error: StoreServerError) -> Failure {
     match error {
         StoreServerError::Serve(error) => error.into(),

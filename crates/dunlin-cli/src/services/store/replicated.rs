@@ -16,18 +16,18 @@ use crate::services::metrics::MetricsPort;
 
 /// Interval of the checks of the machine's state.
 const LOOK: Duration = Duration::from_millis(10);
-/// The address of the life before may be in use for a moment.
+/// The address of the previous life may still be in use for a moment: interval and time limit of the retries.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
 
-/// How a machine begins, and where.
+/// What a life of a machine begins with.
 pub struct Begins<'a> {
-    /// A server for an address.
+    /// Creates the server for an address.
     pub server: &'a dyn Fn(&Address) -> Result<ServerBuilder, Failure>,
-    /// Where it listens at first; a port that the system chose stays.
+    /// The address it listens on at first; a port that the system chose is kept.
     pub listen: &'a Address,
-    /// How it reaches the others.
+    /// The client with which it reaches the others.
     pub client: ClientBuilder,
-    /// Where its figures can be had.
+    /// The address of its metrics.
     pub metrics: Option<SocketAddr>,
 }
 
@@ -38,8 +38,8 @@ impl fmt::Debug for Begins<'_> {
     }
 }
 
-/// Serves until it is over. When the others have gone on without this machine it begins anew, copies what they have,
-/// and is one of them again.
+/// Serves until `is_over`. When the others have gone on without this machine, it starts again, copies their data, and
+/// rejoins them.
 ///
 /// # Errors
 /// When the options contradict each other, the membership does not answer, or the server does not start.
