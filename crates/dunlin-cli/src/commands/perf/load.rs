@@ -188,7 +188,7 @@ fn one_by_one(load: &mut impl Load, slice: Duration) -> Result<Tally, Failure> {
 }
 
 /// Counts a response and its latency, unless that is [`UNTIMED`]. A failed call has no latency.
-#[inline]
+#[inline(always)]
 fn count(tally: &mut Tally, shape: Shape, latency_ns: u64, length: usize) {
     if length == shape.response as usize {
         tally.operations += 1;
@@ -197,11 +197,15 @@ fn count(tally: &mut Tally, shape: Shape, latency_ns: u64, length: usize) {
             tally.latencies.record(latency_ns);
         }
     } else {
-        tally.fail(|| {
-            let expected = shape.response;
-            format!("an answer of {length} bytes instead of {expected}")
-        });
+        other_length(tally, shape.response, length);
     }
+}
+
+/// Out of line, so that the counting of responses stays short enough to be inlined where they are taken.
+#[cold]
+#[inline(never)]
+fn other_length(tally: &mut Tally, expected: u32, length: usize) {
+    tally.fail(|| format!("an answer of {length} bytes instead of {expected}"));
 }
 
 fn many(load: &mut impl Load, slice: Duration) -> Result<Tally, Failure> {
@@ -267,17 +271,22 @@ impl Run {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, tag: u64, answered: Option<usize>) {
         let Some(length) = answered else {
             self.tally.errors += 1;
             return;
         };
-        let latency_ns = if tag != UNTIMED && self.timing {
-            now_ns() - tag
+        if tag != UNTIMED && self.timing {
+            self.take_timed(tag, length);
         } else {
-            UNTIMED
-        };
-        count(&mut self.tally, self.shape, latency_ns, length);
+            count(&mut self.tally, self.shape, UNTIMED, length);
+        }
+    }
+
+    /// One in [`SAMPLE`].
+    #[inline(never)]
+    fn take_timed(&mut self, tag: u64, length: usize) {
+        count(&mut self.tally, self.shape, now_ns() - tag, length);
     }
 }

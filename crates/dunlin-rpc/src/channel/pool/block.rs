@@ -238,7 +238,7 @@ fn sum(secret: u64, block: usize, payload: &[u8], tail: &[u8; SEALED_BYTES]) -> 
     for both in pairs {
         sum = pair(sum, word(both), word(&both[8..]));
     }
-    let [low, high, turn] = [0, 8, 16].map(|at| word(&tail[at..]));
+    let (low, high, turn) = (word(tail), word(&tail[8..]), word(&tail[16..]));
     sum = match odd.is_empty() {
         true => fold(turn ^ pair(sum, low, high), K[2]),
         false => pair(pair(sum, word(odd), low), high, turn),

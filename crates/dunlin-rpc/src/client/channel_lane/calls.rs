@@ -42,7 +42,8 @@ impl<D: Device> Calls<D> {
         marks.ok_or_else(no_such_call)
     }
 
-    /// A message has ended the call: as [`Calls::finish`].
+    /// A message has ended a call that is marked, or no longer wanted: as [`Calls::finish`].
+    #[cold]
     fn finish_awaiting(&mut self, call: CallId) -> Result<Option<u64>, ChannelError> {
         self.awaiting_message(call)?;
         self.finish(call)

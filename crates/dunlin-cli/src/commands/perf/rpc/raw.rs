@@ -88,9 +88,10 @@ impl Load for Raw {
         let pipeline = self.pipeline.as_mut().ok_or_else(no_pipeline)?;
         let first = &mut self.first_error;
         let waited = pipeline.wait(|tag, result| {
-            let length = match result {
+            // By reference: a result that was just written is not to be moved at once.
+            let length = match &result {
                 Ok(bytes) => Some(bytes.len()),
-                Err(error) => failed(first, &error),
+                Err(error) => failed(first, error),
             };
             take(tag, length);
         });
