@@ -4,9 +4,9 @@
 ///
 /// # Panics
 /// When the lengths differ.
-#[inline]
+#[inline(always)]
 pub(crate) fn copy(target: &mut [u8], source: &[u8]) {
-    #[inline]
+    #[inline(always)]
     fn both_ends<const N: usize>(target: &mut [u8], source: &[u8]) {
         let last = source.len() - N;
         target[..N].copy_from_slice(&source[..N]);
