@@ -183,7 +183,11 @@ fn a_call_behind_those_that_were_given_up_waits_for_its_place() {
                 only_late(&hurried.call(handler, &[]));
             }
             let batch = hurried.batch().call(ECHO, &[]).call(ECHO, &[]).send();
-            batch.unwrap().iter().for_each(only_late);
+            match batch {
+                Ok(answers) => answers.iter().for_each(only_late),
+                // It found no room in its time.
+                Err(error) => only_late(&Err(error)),
+            }
             drop(gate);
             assert_eq!(number(client.call(ECHO, &7u32.to_le_bytes())), 7);
             let answers = client.batch().call(ECHO, &[8]).call(ECHO, &[9]).send();
