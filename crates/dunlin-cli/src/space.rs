@@ -10,7 +10,8 @@ use crate::interrupt;
 /// Pause between two polls of the space.
 const POLL_EVERY: Duration = Duration::from_millis(20);
 
-/// Waits until the metadata server has met a data server, or had met one before: until then it has no space to give out.
+/// Waits until the metadata server has met a data server, or had met one before: until then it has no space to give
+/// out.
 ///
 /// # Errors
 /// When there is none within `patience`, or on Ctrl-C.

@@ -181,8 +181,8 @@ impl Pipeline {
     }
 
     /// Adds a call to the batch, which is sent with the next wait or poll, or when it is full, and returns its tag. If
-    /// there is no room, waits for answers and keeps them for `wait`. Tags are below 2**63; without one the call gets the
-    /// last tag plus one.
+    /// there is no room, waits for answers and keeps them for `wait`. Tags are below 2**63; without one the call gets
+    /// the last tag plus one.
     #[pyo3(signature = (handler, payload=None, tag=None))]
     fn submit(
         &self,

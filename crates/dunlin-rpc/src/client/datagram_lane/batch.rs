@@ -142,9 +142,9 @@ impl<D: Device> DatagramLane<D> {
         !self.cancels.is_empty() || !self.releases.is_empty()
     }
 
-    /// Puts `Cancel` and `Release` messages into the first of `count` packets; those that it has no room for go into one
-    /// more packet before it, because a response that the server still keeps counts against the response of a request
-    /// that it receives before the `Release`. Returns the number of packets.
+    /// Puts `Cancel` and `Release` messages into the first of `count` packets; those that it has no room for go into
+    /// one more packet before it, because a response that the server still keeps counts against the response of a
+    /// request that it receives before the `Release`. Returns the number of packets.
     #[cold]
     fn add_control_messages(&mut self, count: usize) -> usize {
         self.fill_with_control_messages();
