@@ -2,28 +2,28 @@
 
 use crate::random::{mix, Random};
 
-/// A cache that knows only which keys it holds. Keys are hashed to sets by a hash that the salt draws: which of them
-/// collide is another matter in each NIC and by each seed, as the numbers of queue pairs are on hardware. The victim in
-/// a full set is random or the oldest.
+/// A cache that stores only keys. A salted hash maps keys to sets, so which keys collide differs between NICs and
+/// between seeds, as queue pair numbers do on hardware. The victim in a full set is random or the oldest.
 #[derive(Debug)]
 pub(crate) struct Cache {
     tags: Vec<u64>,
     ways: usize,
     sets: u64,
     salt: u64,
-    /// Next victim of each set when the oldest goes first.
+    /// The next victim of each set when the oldest is evicted first.
     oldest: Vec<u8>,
     random: Option<Random>,
-    /// Lookups that found their key.
+    /// Number of lookups that found their key.
     pub(crate) hits: u64,
-    /// Lookups that did not.
+    /// Number of lookups that did not.
     pub(crate) misses: u64,
 }
 
 const EMPTY: u64 = u64::MAX;
 
 impl Cache {
-    /// Of `sets` times `ways` entries. With a generator the victim is random, without it the oldest.
+    /// Creates a cache of `sets` times `ways` entries. With a generator the victim is random, without one it is the
+    /// oldest.
     pub(crate) fn new(sets: usize, ways: usize, salt: u64, random: Option<Random>) -> Self {
         let (sets, ways) = (sets.max(1), ways.clamp(1, 255));
         Self {
@@ -42,13 +42,13 @@ impl Cache {
         ((u128::from(mix(set_key ^ self.salt)) * u128::from(self.sets)) >> 64) as usize
     }
 
-    /// Looks `key` up, brings it in when it is not there, and says whether it was.
+    /// Looks `key` up and inserts it if it is missing. Returns whether it was there.
     #[inline]
     pub(crate) fn touch(&mut self, key: u64) -> bool {
         self.touch_in(key, key)
     }
 
-    /// As [`Cache::touch`], in the set that `set_key` chooses.
+    /// Like [`Cache::touch`], in the set that `set_key` chooses.
     #[inline]
     pub(crate) fn touch_in(&mut self, set_key: u64, key: u64) -> bool {
         let set = self.set(set_key);
@@ -74,7 +74,7 @@ impl Cache {
         false
     }
 
-    /// Forgets `key`, which was brought in by the set of `set_key`.
+    /// Removes `key`, which was inserted into the set of `set_key`.
     pub(crate) fn forget_in(&mut self, set_key: u64, key: u64) {
         let set = self.set(set_key);
         let ways = &mut self.tags[set * self.ways..][..self.ways];
@@ -127,7 +127,7 @@ mod tests {
         );
     }
 
-    /// How often sixteen keys miss in each of ten rounds, where sixteen would fit.
+    /// Number of misses of sixteen keys over ten rounds, where sixteen would fit.
     fn misses(salt: u64) -> u64 {
         let mut cache = Cache::new(8, 2, salt, Some(Random::of(3, "cache", 0)));
         for _ in 0..10 {

@@ -1,4 +1,4 @@
-//! The cluster: building it, running it, and what can be done to it from outside.
+//! The cluster: how it is built, run, and controlled from outside.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::SimDevice;
 pub struct HostId(pub(crate) u16);
 
 impl HostId {
-    /// Its number, in the order in which hosts were added.
+    /// Number of the host, in the order in which hosts were added.
     pub fn number(self) -> usize {
         usize::from(self.0)
     }
@@ -32,7 +32,7 @@ impl HostId {
 pub struct SwitchId(pub(crate) u16);
 
 impl SwitchId {
-    /// Its number, in the order in which switches were added.
+    /// Number of the switch, in the order in which switches were added.
     pub fn number(self) -> usize {
         usize::from(self.0)
     }
@@ -43,18 +43,18 @@ impl SwitchId {
 pub struct ThreadId(pub(crate) u32);
 
 impl ThreadId {
-    /// The host that it runs on.
+    /// The host that the thread runs on.
     pub fn host(self) -> HostId {
         HostId(threads::host_of(self.0))
     }
 
-    /// Its number on its host, in the order in which threads began there.
+    /// Number of the thread on its host, in the order in which threads were started there.
     pub fn number(self) -> usize {
         threads::index_of(self.0)
     }
 }
 
-/// A cluster that is being put together.
+/// Builder of a cluster.
 #[derive(Debug)]
 pub struct ClusterBuilder {
     seed: u64,
@@ -67,7 +67,7 @@ pub struct ClusterBuilder {
 }
 
 impl ClusterBuilder {
-    /// An empty one; equal seeds, builds and uses give equal runs.
+    /// Creates an empty builder. Equal seeds, builds and uses give equal runs.
     pub fn new(seed: u64) -> Self {
         Self {
             seed,
@@ -79,22 +79,22 @@ impl ClusterBuilder {
         }
     }
 
-    /// Divides the hosts into so many parts, which [`Cluster::run_for`] simulates at once, each by a real thread of its
-    /// own; one when this is not called, and not more than there are hosts. The run is the same, event by event, as
-    /// long as programs of different hosts share nothing outside of the simulation whose value depends on who comes
-    /// first: sums may be shared, and flags that are changed between two calls of `run_for`. A simulated thread must
-    /// not use the objects of a host of another part.
+    /// Divides the hosts into this many parts, but at most as many as there are hosts; [`Cluster::run_for`] simulates
+    /// them at once, each in a real thread of its own. The default is one. The run is the same, event by event, as long
+    /// as programs on different hosts share nothing outside of the simulation whose value depends on their order: sums
+    /// may be shared, and flags that change only between two calls of `run_for`. A simulated thread must not use the
+    /// objects of a host of another part.
     ///
-    /// While an [`Observer`](crate::Observer) or a [`FaultRule`] is there, and in everything but `run_for`, one event
-    /// happens after the other all the same, slower than in a cluster of one part.
+    /// While an [`Observer`](crate::Observer) or a [`FaultRule`] is installed, and in everything but `run_for`, events
+    /// still happen one after the other, slower than in a cluster of one part.
     #[must_use]
     pub fn parts(mut self, parts: usize) -> Self {
         self.parts = parts;
         self
     }
 
-    /// The parts run at once also where that is slower, because little happens or the machine has other work, and they
-    /// would take turns for a while: for tests of what it changes, which is nothing.
+    /// Runs the parts at once even where that is slower because little happens or the machine has other work; otherwise
+    /// they would take turns for a while. For tests that this changes nothing.
     #[must_use]
     pub fn always_divided(mut self) -> Self {
         self.always_divided = true;
@@ -115,7 +115,7 @@ impl ClusterBuilder {
         SwitchId(number)
     }
 
-    /// Adds a host with its NIC, on a port of a switch at the NIC's rate.
+    /// Adds a host with its NIC, connected to a port of the switch at the NIC's rate.
     ///
     /// # Panics
     /// Beyond 32,768 hosts.
@@ -138,7 +138,7 @@ impl ClusterBuilder {
         self.switches[other.number()].add_port(Link::Switch(one.0, here), gbit_s);
     }
 
-    /// The cluster, at time zero.
+    /// Creates the cluster, at time zero.
     pub fn build(self) -> Cluster {
         let paths = Paths::new(&self.switches, &self.uplinks);
         let asked = (self.parts, self.always_divided);
@@ -162,13 +162,13 @@ impl ClusterBuilder {
     }
 }
 
-/// A simulated cluster. Clones are handles; its threads end with the last.
+/// A simulated cluster. Clones are handles; its threads end when the last handle is dropped.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     owner: Arc<Owner>,
 }
 
-/// Ends the threads, whose objects hold the world, when the last handle goes.
+/// Ends the threads, whose objects hold the world, when the last handle is dropped.
 #[derive(Debug)]
 struct Owner {
     inner: Arc<Inner>,
@@ -187,7 +187,7 @@ impl Drop for Owner {
 }
 
 impl Cluster {
-    /// `hosts` equal hosts on one switch.
+    /// Creates a cluster of `hosts` equal hosts on one switch.
     pub fn star(
         seed: u64,
         hosts: usize,
@@ -207,13 +207,13 @@ impl Cluster {
         &self.owner.inner
     }
 
-    /// Its hosts.
+    /// All hosts.
     pub fn hosts(&self) -> Vec<HostId> {
         let count = self.inner().division.hosts.len() as u16;
         (0..count).map(HostId).collect()
     }
 
-    /// How many parts of it may be simulated at once.
+    /// Number of parts that may be simulated at once.
     pub fn parts(&self) -> usize {
         self.inner().parts()
     }
@@ -223,7 +223,7 @@ impl Cluster {
         SimDevice::new(Arc::clone(self.inner()), host.0)
     }
 
-    /// Starts a thread on a core of a host, from 0; more threads than one share the core's time.
+    /// Starts a thread on a core of a host, numbered from 0; several threads share a core's time.
     ///
     /// # Panics
     /// When the host has no such core, or has had 131,071 threads.
@@ -237,14 +237,14 @@ impl Cluster {
         ThreadId(thread.expect(TOO_MANY_THREADS))
     }
 
-    /// Starts a thread with a stack of its own on a core of a host: `run` may block as on a real thread, by what
-    /// [`dunlin_verbs::thread`] offers and by completion channels. A cluster with such threads is driven by one real
-    /// thread, and thread-locals are those of that one. What is still waiting when the cluster ends stays as it is,
-    /// with what it owns: let such threads end before.
+    /// Starts a thread with a stack of its own on a core of a host: `run` may block as on a real thread, through
+    /// [`dunlin_verbs::thread`] and completion channels. A cluster with such threads is driven by one real thread, and
+    /// thread-locals belong to that thread. A thread that still waits when the cluster ends is left as it is, with
+    /// everything that it owns, so let such threads end before.
     ///
     /// # Panics
-    /// When the host has no such core, or has had 131,071 threads. A panic of the thread goes on in whoever lets time
-    /// pass.
+    /// When the host has no such core, or has had 131,071 threads. A panic of the thread is resumed in the code that
+    /// lets time pass.
     pub fn spawn_thread(
         &self,
         host: HostId,
@@ -272,19 +272,19 @@ impl Cluster {
         self.inner().time(&world) / NS
     }
 
-    /// Lets virtual time pass, which ends after 106 days: what is due later never happens.
+    /// Lets virtual time pass. Virtual time ends after 106 days: what is due later never happens.
     pub fn run_for(&self, nanoseconds: u64) {
         let until = after(self.inner().part(0).now, nanoseconds);
         self.inner().run_until(until);
     }
 
-    /// Lets everything happen that is going to happen, or `nanoseconds` pass; says whether nothing is left.
+    /// Lets events happen until there are none left or `nanoseconds` have passed. Returns whether none are left.
     pub fn settle(&self, nanoseconds: u64) -> bool {
         let until = after(self.inner().part(0).now, nanoseconds);
         self.inner().run_while(until, |held| held.is_quiet())
     }
 
-    /// Events so far.
+    /// Number of events so far.
     pub fn events(&self) -> u64 {
         self.inner().events()
     }
@@ -294,7 +294,7 @@ impl Cluster {
         self.inner().digest()
     }
 
-    /// Packets that are somewhere between two NICs, or in one.
+    /// Number of packets inside a NIC or between two.
     pub fn packets_in_flight(&self) -> usize {
         let sent = |world: &World| world.outbox.iter().map(Vec::len).sum::<usize>();
         let worlds = self.inner().all();
@@ -303,18 +303,18 @@ impl Cluster {
             .sum()
     }
 
-    /// What a host has counted.
+    /// Counters of a host and its NIC.
     pub fn counters(&self, host: HostId) -> Counters {
         self.inner().world(host.0).hosts[host.number()].nic.counters
     }
 
-    /// What a switch has counted.
+    /// Counters of a switch.
     pub fn switch_counters(&self, switch: SwitchId) -> SwitchCounters {
         let part = self.inner().division.switches[switch.number()];
         self.inner().part(usize::from(part)).network.switches[switch.number()].counters
     }
 
-    /// Installs a fault rule, which holds until its guard is dropped.
+    /// Installs a fault rule, which is in force until its guard is dropped.
     pub fn fault(&self, rule: FaultRule) -> RuleGuard {
         let id = self.inner().faults.install(rule);
         RuleGuard {
@@ -323,7 +323,7 @@ impl Cluster {
         }
     }
 
-    /// Cuts some hosts off from all others, until the guard is dropped.
+    /// Cuts the given hosts off from all others until the guard is dropped.
     pub fn partition(&self, side: &[HostId]) -> RuleGuard {
         let hosts = self.hosts().into_iter();
         let sides = hosts.map(|host| side.contains(&host)).collect();
@@ -334,20 +334,20 @@ impl Cluster {
         }
     }
 
-    /// The host stops: no step, no packet in or out, for ever.
+    /// Stops the host for ever: no steps, no packets in or out.
     pub fn crash(&self, host: HostId) {
         let mut world = self.inner().world(host.0);
         let crashed = &mut world.hosts[host.number()];
         crashed.crashed = true;
         crashed.nic.ring.clear();
-        // Answers that wait behind a long one do not leave any more.
+        // Answers that wait behind a long one are not sent any more.
         for qp in world.hosts[host.number()].pairs() {
             world.drop_answers(qp);
         }
     }
 
-    /// The host's threads take no step for so long, as those of processes that were stopped. Its NIC works on, and time
-    /// that they have slept meanwhile is over when they go on.
+    /// Pauses the threads of the host for this long, like processes that were stopped. Its NIC goes on, and sleeps that
+    /// would have ended meanwhile end when the threads go on.
     pub fn pause(&self, host: HostId, nanoseconds: u64) {
         let mut world = self.inner().world(host.0);
         let until = after(world.now, nanoseconds);
@@ -355,13 +355,14 @@ impl Cluster {
         *paused = until.max(*paused);
     }
 
-    /// From now on the host's cores and the receiving side of its NIC take `factor` times as long.
+    /// From now on, operations of the host's cores and of the receiving side of its NIC take `factor` times as long.
     pub fn slow_down(&self, host: HostId, factor: f64) {
         self.inner().world(host.0).hosts[host.number()].slowness = factor.max(0.001);
     }
 
-    /// The host's NIC does not reach its memory for so long, as after a machine check (MCE): packets come in and are
-    /// kept as long as it has room, nothing is taken in, sent or completed. Where the network pauses, that spreads.
+    /// Cuts the host's NIC off from host memory for this long, as a machine check (MCE) does: packets are accepted and
+    /// kept while the NIC has room, but nothing is processed, sent or completed. Where the network uses pauses, these
+    /// spread.
     pub fn stall_dma(&self, host: HostId, nanoseconds: u64) {
         let mut world = self.inner().world(host.0);
         let until = after(world.now, nanoseconds);
@@ -370,15 +371,15 @@ impl Cluster {
         nic.up_free = until.max(nic.up_free);
     }
 
-    /// From now on the host's NIC has this share of its bandwidth to memory, in both directions: processors take the
-    /// rest. With 1 all of it again.
+    /// From now on the host's NIC has this share of its bandwidth to memory, in both directions, and processors take
+    /// the rest. 1 restores all of it.
     pub fn limit_dma(&self, host: HostId, share: f64) {
         let mut world = self.inner().world(host.0);
         world.hosts[host.number()].nic.dma_slowness = 1.0 / share.clamp(0.001, 1.0);
     }
 
-    /// From now on no request of the queue pairs that the host has leaves it, and none fails: a NIC that forgot their
-    /// doorbells and timers. What they answer and acknowledge goes on, and queue pairs made later are whole.
+    /// From now on no request of the host's present queue pairs leaves it, and none fails, as if the NIC had lost their
+    /// doorbells and timers. Responses and acknowledgements are still sent, and queue pairs created later work.
     pub fn stall_requests(&self, host: HostId) {
         let mut world = self.inner().world(host.0);
         for qp in world.hosts[host.number()].pairs() {
@@ -386,7 +387,7 @@ impl Cluster {
         }
     }
 
-    /// All queue pairs that a host has go to error, as after a failure of its NIC.
+    /// Moves all queue pairs of a host to the error state, as a failure of its NIC does.
     pub fn fail_queue_pairs(&self, host: HostId) {
         let numbers: Vec<u32> = {
             let world = self.inner().world(host.0);
@@ -399,8 +400,8 @@ impl Cluster {
         }
     }
 
-    /// A queue pair of a host goes to error, as after a failure of the NIC. Says whether the host has one of this
-    /// number: nothing happens otherwise.
+    /// Moves one queue pair of a host to the error state, as a failure of the NIC does. Returns whether the host has a
+    /// queue pair of this number; if not, nothing happens.
     pub fn fail_queue_pair(&self, host: HostId, number: u32) -> bool {
         let mut world = self.inner().world(host.0);
         let pair = world.hosts[host.number()].pair_of(number);
@@ -413,8 +414,8 @@ impl Cluster {
         pair.is_some()
     }
 
-    /// The host at the other end of a queue pair; `None`: there is none of this number, or it is not connected, as none
-    /// over datagrams is.
+    /// The host at the other end of a queue pair, or `None` if there is no queue pair of this number or it is not
+    /// connected, like every one over datagrams.
     pub fn peer_of(&self, host: HostId, number: u32) -> Option<HostId> {
         let world = self.inner().world(host.0);
         let pair = world.hosts[host.number()].pair_of(number)?;
@@ -423,7 +424,7 @@ impl Cluster {
     }
 }
 
-/// Keeps a fault in force.
+/// Keeps a fault in force until dropped.
 #[derive(Debug)]
 #[must_use = "the fault ends when this is dropped"]
 pub struct RuleGuard {

@@ -1,4 +1,4 @@
-//! Completion queues and channels as the world keeps them.
+//! Completion queues and channels in the world's tables.
 
 use std::collections::VecDeque;
 
@@ -6,13 +6,13 @@ use dunlin_verbs::{Completion, Notify};
 
 use crate::world::World;
 
-/// A completion with what it gives back.
+/// A completion, with the send queue entries that it releases.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CqEntry {
     pub(crate) completion: Completion,
     pub(crate) qp: u32,
     pub(crate) stamp: u32,
-    /// Requests of the send queue that its polling gives back; none for a RECEIVE.
+    /// Requests of the send queue that are released when it is polled; `None` for a RECEIVE.
     pub(crate) retires: Option<u64>,
 }
 
@@ -39,22 +39,23 @@ pub(crate) struct Pending {
 #[derive(Debug, Default)]
 pub(crate) struct Cq {
     pub(crate) alive: bool,
-    /// Its handle, and ends of queue pairs that name it: its place is free when there are none.
+    /// Number of users: its handle, and queue pair ends that name it. Its place is free when there are none.
     pub(crate) users: u32,
     pub(crate) host: u16,
-    /// Among those that its host has had: its place in the world's table hangs on what other hosts have.
+    /// Number among all completion queues that its host has had. Unlike its place in the world's table, this does not
+    /// depend on other hosts.
     pub(crate) number: u32,
     pub(crate) limit: usize,
     pub(crate) entries: VecDeque<CqEntry>,
     pub(crate) overrun: bool,
     pub(crate) channel: Option<u32>,
     pub(crate) armed: Option<Notify>,
-    /// The thread that polls it.
+    /// The thread that polls the queue.
     pub(crate) poller: Option<u32>,
 }
 
 impl Cq {
-    /// Its key in the cache of its NIC, made like that of a queue pair.
+    /// Key of its context in the NIC's cache, built like that of a queue pair.
     #[inline]
     pub(crate) fn context(&self) -> u64 {
         u64::from(self.host) << 32 | u64::from(self.number)
@@ -62,8 +63,8 @@ impl Cq {
 }
 
 impl World {
-    /// A handle or a queue pair does not name this completion queue any more. What is under way to it is of queue pairs
-    /// that have gone or were reset, and so void.
+    /// Called when a handle or a queue pair no longer names this completion queue. Completions still on their way to it
+    /// belong to queue pairs that are gone or were reset, and so are void.
     pub(crate) fn release_completions(&mut self, cq: u32) {
         let queue = &mut self.cqs[cq];
         queue.users -= 1;
@@ -83,7 +84,7 @@ mod tests {
 
     use crate::{Cluster, HostParameters, NicParameters, SwitchParameters};
 
-    /// What is dropped leaves its place to others, but not while a queue pair names it.
+    /// A dropped queue's place is reused, but not while a queue pair names it.
     #[test]
     fn places_of_queues_are_used_again() {
         let (host, nic) = (HostParameters::epyc_7452(), NicParameters::connectx_5());

@@ -1,8 +1,8 @@
 //! Which simulated core the calling code runs on, and what it has been charged in this step.
 //!
-//! The event loop runs the step of a thread to its end on the real thread that drives the cluster, so this is
-//! thread-local and touched by nobody else. Outside of steps charges vanish. Threads with a stack ([`crate::stack`])
-//! end a step when they are charged.
+//! The event loop runs the step of a thread to its end on the real thread that drives the cluster, so this state is
+//! thread-local and needs no synchronization. Outside of steps, charges have no effect. Threads with a stack
+//! ([`crate::stack`]) end a step when they are charged.
 
 use std::cell::Cell;
 
@@ -13,7 +13,7 @@ use crate::memory::{Dram, LINE};
 use crate::parameters::HostParameters;
 use crate::stack;
 
-/// What work that is not a verb costs, in picoseconds.
+/// Prices, in picoseconds, of work that is not a verb.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Prices {
     poll_memory: Ps,
@@ -27,10 +27,10 @@ pub(crate) struct Prices {
 }
 
 impl Prices {
-    /// On a host with so many registered bytes. A copy names no addresses, so the share of its lines that are not in
-    /// the last-level cache is taken to be the share of the registered bytes that do not fit there. That is of the one
-    /// side that is registered memory: the other is a buffer of one message, the application's or the engine's, which
-    /// is used again and again and stays in the cache.
+    /// Prices on a host with `registered` registered bytes. A copy names no addresses, so the share of its lines that
+    /// miss the last-level cache is taken to be the share of the registered bytes that do not fit there. Only the side
+    /// that is registered memory misses: the other is a buffer for one message, the application's or the engine's,
+    /// which is reused and stays in the cache.
     pub(crate) fn of(host: &HostParameters, registered: usize) -> Self {
         let cache = host.llc_slices * host.llc_sets * host.llc_ways * LINE as f64;
         let missing = (1.0 - cache / (registered as f64).max(1.0)).max(0.0);
@@ -59,7 +59,7 @@ thread_local! {
     static PRICES: Cell<Prices> = const { Cell::new(FREE) };
 }
 
-/// What threads outside of clusters pay.
+/// Prices for threads outside of clusters.
 const FREE: Prices = Prices {
     poll_memory: 0,
     copy: 0,
@@ -71,8 +71,8 @@ const FREE: Prices = Prices {
     dram: Dram::NONE,
 };
 
-/// Runs `step` as thread `thread` of a cluster from time `now`, in which it stands still for `stalled` first; gives
-/// what it was charged.
+/// Runs `step` as thread `thread` of a cluster from time `now`, at which the thread first stalls for `stalled`. Returns
+/// the result and the time charged.
 pub(crate) fn run<T>(
     cluster: u64,
     thread: u32,
@@ -80,7 +80,7 @@ pub(crate) fn run<T>(
     prices: Prices,
     step: impl FnOnce() -> T,
 ) -> (T, Ps) {
-    /// Leaves the context also when the step panics.
+    /// Leaves the context, also when the step panics.
     struct Leave;
     impl Drop for Leave {
         fn drop(&mut self) {
@@ -98,14 +98,14 @@ pub(crate) fn run<T>(
     (result, CHARGED.get())
 }
 
-/// The simulated thread of this cluster that is running its step here.
+/// The simulated thread of this cluster whose step is running here.
 #[inline]
 pub(crate) fn thread(cluster: u64) -> Option<u32> {
     let thread = THREAD.get();
     (thread != OUTSIDE && CLUSTER.get() == cluster).then_some(thread)
 }
 
-/// Whether any step is running here.
+/// Whether a step is running here.
 pub(crate) fn inside() -> bool {
     THREAD.get() != OUTSIDE
 }
@@ -116,19 +116,19 @@ pub(crate) fn charge(time: Ps) {
     CHARGED.set(CHARGED.get() + time);
 }
 
-/// The virtual time of the running step: its start and what it was charged. None outside.
+/// The virtual time of the running step: its start plus its charges. `None` outside of steps.
 #[inline]
 pub(crate) fn now() -> Option<Ps> {
     inside().then(|| NOW.get() + CHARGED.get())
 }
 
-/// What the running step was charged so far.
+/// What the running step has been charged so far.
 #[inline]
 pub(crate) fn charged() -> Ps {
     CHARGED.get()
 }
 
-/// Charges a look at a line of another core.
+/// Charges an access to a cache line that another core wrote.
 #[inline]
 pub(crate) fn charge_shared_line() {
     charge(PRICES.get().shared_line);

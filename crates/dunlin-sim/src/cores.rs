@@ -2,30 +2,30 @@
 //!
 //! A simulated thread is a state machine with a step (design §3.3), not a stack of its own. A step runs to its end at
 //! one instant: it sees memory and completions as they are when it begins, its charges add up to virtual time, and what
-//! it posts reaches the NIC at the time its charges have reached by then. Between steps the thread polls (it keeps its
-//! core, and wakes by news alone) or blocks.
+//! it posts reaches the NIC at the time that its charges have reached by then. Between steps the thread polls (it keeps
+//! its core, and is woken only by writes and completions) or blocks.
 
 use crate::event::{Event, Ps, NS};
 use crate::world::World;
 
-/// When a thread wants its next step.
+/// When a thread's next step is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// At once, when the time of this step has passed.
     Again,
-    /// It polls: when a peer writes into memory that it has looked at, or a completion comes to a queue that it has
-    /// polled.
+    /// The thread polls: the step is due when a peer writes into memory that the thread has looked at, or a completion
+    /// arrives in a queue that it has polled.
     Poll,
-    /// As `Poll`, and at this time in nanoseconds at the latest.
+    /// Like `Poll`, but at this time in nanoseconds at the latest.
     PollUntil(u64),
-    /// It sleeps in the kernel and gives up its core: when an event comes to a completion channel that it waits for, or
-    /// by [`crate::Cluster::wake`].
+    /// The thread sleeps in the kernel and gives up its core: the step is due when an event arrives at a completion
+    /// channel that it waits for, or by [`crate::Cluster::wake`].
     Block,
-    /// As `Block`, and at this time in nanoseconds at the latest.
+    /// Like `Block`, but at this time in nanoseconds at the latest.
     BlockUntil(u64),
-    /// At once, when the other threads of its core that want it have had their turn.
+    /// As soon as the other threads of the core that are ready have had their turn.
     Yield,
-    /// As `PollUntil`, but it gives its core to others between its looks, and so does not keep it.
+    /// Like `PollUntil`, but the thread yields its core to others between polls instead of keeping it.
     YieldUntil(u64),
     /// Never.
     Done,
@@ -47,14 +47,14 @@ impl<F: FnMut(u64) -> Next + Send> Step for F {
 pub(crate) enum ThreadState {
     Ready,
     Polling,
-    /// Polls, and gives its core away between its looks.
+    /// Polls, and yields its core between polls.
     Yielding,
     Blocked,
     Done,
 }
 
 impl ThreadState {
-    /// Whether a thread that ends a step so gives up its core.
+    /// Whether a thread whose step ends in this state gives up its core.
     fn leaves(self) -> bool {
         matches!(self, Self::Yielding | Self::Blocked | Self::Done)
     }
@@ -65,18 +65,19 @@ pub(crate) struct Thread {
     pub(crate) core: u32,
     pub(crate) step: Option<Box<dyn Step>>,
     pub(crate) state: ThreadState,
-    /// End of its last step.
+    /// End of the thread's last step.
     pub(crate) busy_until: Ps,
-    /// Until when what it writes to its NIC waits for the link.
+    /// Time until which its writes to the NIC wait for the link.
     stalled_until: Ps,
-    /// When its next step is planned, or the end of time.
+    /// Time for which the next step is planned, or the end of time.
     planned: Ps,
     stamp: u32,
-    /// Its step came while another thread had the core.
+    /// Whether a step was due while another thread had the core.
     missed: bool,
-    /// It has a stack: what it sees it saw at many times of a step, so news are kept for it.
+    /// Whether the thread has a stack: it looks at memory at many times within a step, so wakeups during a step are
+    /// kept.
     pub(crate) stacked: bool,
-    /// Something came since it began to look.
+    /// Whether a wakeup came since the thread began to look.
     news: bool,
 }
 
@@ -90,7 +91,7 @@ impl std::fmt::Debug for Thread {
 }
 
 impl Thread {
-    /// How long its step at `now` waits for the link to its NIC.
+    /// How long the step at `now` waits for the link to the NIC.
     pub(crate) fn stalled(&self, now: Ps) -> Ps {
         self.stalled_until.saturating_sub(now)
     }
@@ -101,22 +102,22 @@ impl Thread {
 pub(crate) struct Core {
     pub(crate) threads: Vec<u32>,
     current: usize,
-    /// End of the last step on it, whoever took it, or of the change to the thread that has it.
+    /// End of the last step on the core, of whichever thread, or of the switch to the thread that has it.
     busy_until: Ps,
     slice_stamp: u32,
-    /// Whether the end of the slice is planned. While nothing is going to happen to any of its threads it is not.
+    /// Whether the end of the slice is planned. It is not while none of the core's threads has anything due.
     slicing: bool,
-    /// When the slice began.
+    /// Start of the slice.
     slice_from: Ps,
-    /// It is over: who has the core gives it up at the end of its step.
+    /// The slice is over: the current thread gives the core up at the end of its step.
     due: bool,
-    /// Who has the core was given it, and has not begun its step: whoever comes while the core changes to it waits for
-    /// that step, or threads that keep coming would starve one that only works.
+    /// The current thread was given the core and has not begun its step: a thread that becomes ready during the switch
+    /// waits for that step. Otherwise threads that keep waking would starve one that only computes.
     given: bool,
 }
 
 impl World {
-    /// Puts a thread on a core; its first step is now. None when the host has had as many as it may.
+    /// Puts a thread on a core; its first step is due now. `None` when the host has had its maximum number of threads.
     pub(crate) fn spawn(
         &mut self,
         host: u16,
@@ -150,7 +151,7 @@ impl World {
         Some(number)
     }
 
-    /// Threads of a core that have not ended.
+    /// Number of threads of a core that have not ended.
     pub(crate) fn live_threads(&self, core: u32) -> usize {
         let threads = self.cores[core as usize].threads.iter();
         threads
@@ -158,7 +159,7 @@ impl World {
             .count()
     }
 
-    /// A core has gone to the thread at this place: those that have ended leave it.
+    /// Gives the core to the thread at this place, and removes threads that have ended.
     fn give_core(&mut self, core: u32, place: usize) {
         let (shared, threads) = (&mut self.cores[core as usize], &self.threads);
         let holder = shared.threads[place];
@@ -170,8 +171,7 @@ impl World {
         shared.current = place.unwrap_or(0);
     }
 
-    /// What a thread writes to its NIC waits for the link until then, and the thread with it: a doorbell ends with a
-    /// fence.
+    /// Stalls a thread until the link to its NIC has taken its writes: a doorbell ends with a fence.
     pub(crate) fn stall(&mut self, number: u32, until: Ps) {
         if let Some(thread) = self.threads.get_mut(number) {
             thread.stalled_until = thread.stalled_until.max(until);
@@ -198,7 +198,8 @@ impl World {
         self.resume_slices(core);
     }
 
-    /// Something is going to happen to a thread of this core: its slices go on, from where they would be by now.
+    /// Resumes the slices of a core because one of its threads has something due; they continue from where they would
+    /// be by now.
     fn resume_slices(&mut self, core: u32) {
         let shared = &self.cores[core as usize];
         if shared.slicing || shared.threads.len() < 2 {
@@ -208,7 +209,7 @@ impl World {
         let slice = self.hosts[usize::from(host)].parameters.time_slice.max(1);
         let passed = self.now.saturating_sub(shared.slice_from) / slice;
         if passed > 0 && shared.busy_until > self.now {
-            // A step outlasts the slice: who is next has its turn when the step ends.
+            // A step outlasts the slice: the next thread has its turn when the step ends.
             let end = shared.busy_until;
             self.cores[core as usize].due = true;
             return self.plan_slice(core, end);
@@ -235,7 +236,7 @@ impl World {
         self.plan_slice(core, end);
     }
 
-    /// News for a thread that polls, at time `now`.
+    /// Wakes a thread that polls, at time `now`.
     pub(crate) fn wake_thread(&mut self, number: u32, now: Ps) {
         let thread = &mut self.threads[number];
         thread.news = thread.stacked;
@@ -255,7 +256,7 @@ impl World {
         self.plan(number, at);
     }
 
-    /// An event for a thread that sleeps, or that polls.
+    /// Wakes a thread that sleeps or polls.
     pub(crate) fn rouse_thread(&mut self, number: u32, now: Ps) {
         let thread = &mut self.threads[number];
         if thread.state == ThreadState::Blocked {
@@ -268,7 +269,7 @@ impl World {
         }
     }
 
-    /// Whether a thread may take its step now; gives its step if so. The caller runs it and calls [`World::stepped`].
+    /// Takes the thread's step if it may run now. The caller runs it and calls [`World::stepped`].
     pub(crate) fn begin_step(&mut self, number: u32, stamp: u32) -> Option<Box<dyn Step>> {
         let thread = &mut self.threads[number];
         if thread.stamp != stamp
@@ -293,7 +294,7 @@ impl World {
             let alone = &mut self.cores[core as usize];
             (alone.given, alone.due) = (false, false);
             if busy_until > self.now {
-                // It has woken itself in the middle of a step.
+                // The thread has woken itself in the middle of a step.
                 self.plan(number, busy_until);
                 return None;
             }
@@ -301,17 +302,17 @@ impl World {
         debug_assert!(busy_until <= self.now);
         let thread = &mut self.threads[number];
         if thread.state != ThreadState::Ready {
-            // It looks anew.
+            // The thread looks again.
             thread.news = false;
         }
-        // Or a thread that has ended would be given a slice, and nobody would take it.
+        // Otherwise a thread that has ended would be given a slice that it never uses.
         thread.missed = false;
         thread.step.take()
     }
 
-    /// With several threads on a core: whether it is this one's turn; if not, its turn is planned or it has missed its
-    /// step. One that was blocked takes the core from one that polls. Nobody has it before the last step on it has
-    /// ended, and the change to the thread that has it.
+    /// With several threads on a core: whether it is this thread's turn; if not, its turn is planned or its step is
+    /// marked as missed. A thread that was blocked takes the core from one that polls. Nobody gets the core before the
+    /// last step on it has ended, and the switch to the thread that has it.
     fn take_core(&mut self, number: u32, core: u32) -> bool {
         let now = self.now;
         let shared = &mut self.cores[core as usize];
@@ -320,7 +321,7 @@ impl World {
         let rests = busy_until <= now;
         if holder == number {
             if !rests {
-                // News have come while the core changes to it.
+                // Woken while the core switches to it.
                 self.plan(number, busy_until);
                 return false;
             }
@@ -333,7 +334,7 @@ impl World {
         if !rests || given || !(leaves || was_blocked) {
             self.threads[number].missed = true;
             if was_blocked {
-                // Who wakes goes before who works, from the end of that one's step.
+                // A woken thread goes before one that computes, from the end of that one's step.
                 self.cores[core as usize].due = true;
                 self.plan_slice(core, busy_until.max(now));
             }
@@ -345,7 +346,7 @@ impl World {
         true
     }
 
-    /// A step has ended after `charged`. Gives it back when it was the last.
+    /// Ends a step after `charged`. Returns the step when it was the last.
     pub(crate) fn stepped(
         &mut self,
         number: u32,
@@ -354,7 +355,7 @@ impl World {
         charged: Ps,
     ) -> Option<Box<dyn Step>> {
         let host = usize::from(self.threads[number].host);
-        // A step takes at least a nanosecond, so that time goes on.
+        // A step takes at least a nanosecond, so that time advances.
         let time = ((charged as f64 * self.hosts[host].slowness) as Ps).max(NS);
         let end = self.now + time;
         let counters = &mut self.hosts[host].nic.counters;
@@ -370,7 +371,7 @@ impl World {
             Next::PollUntil(at) => (ThreadState::Polling, Some(end.max(at.saturating_mul(NS)))),
             Next::Block => (ThreadState::Blocked, None),
             Next::BlockUntil(at) => (ThreadState::Blocked, Some(end.max(at.saturating_mul(NS)))),
-            // With others on the core its next turn is one of its slices.
+            // When other threads share the core, the next turn is one of this thread's slices.
             Next::Yield if self.cores[core as usize].threads.len() > 1 => {
                 thread.missed = true;
                 (ThreadState::Ready, None)
@@ -385,7 +386,7 @@ impl World {
             at
         };
         thread.state = state;
-        // A finished step is dropped by the caller, who does not hold the world then.
+        // A finished step is dropped by the caller, which does not hold the world then.
         let left = if state == ThreadState::Done {
             self.hosts[host].regions.end_watches(number);
             Some(step)
@@ -411,7 +412,7 @@ impl World {
         self.queue.push(at, host, Event::Slice { core, stamp });
     }
 
-    /// The time slice of a core is over: the next thread that wants it.
+    /// Ends the time slice of a core: the next thread that is ready has its turn.
     pub(crate) fn slice_event(&mut self, core: u32, stamp: u32) {
         let shared = &self.cores[core as usize];
         if shared.slice_stamp != stamp {

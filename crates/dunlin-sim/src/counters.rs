@@ -1,6 +1,7 @@
-//! What a host and its NIC count. PCIe counters are those that ScaleRPC reads from the processor (§2.3, §3.6.3).
+//! Counters of hosts, NICs and switches. The PCIe counters are those that ScaleRPC reads from the processor (§2.3,
+//! §3.6.3).
 
-/// Counters since the cluster was made; the difference of two snapshots is a measurement.
+/// Counters since the cluster was created; the difference of two snapshots is a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
@@ -20,7 +21,7 @@ pub struct Counters {
     pub pcie_down_bytes: u64,
     /// Doorbells rung.
     pub doorbells: u64,
-    /// Requests that came to the NIC with their doorbell.
+    /// Requests that were pushed to the NIC with their doorbell.
     pub pushed_elements: u64,
     /// Requests that the NIC fetched.
     pub fetched_elements: u64,
@@ -28,7 +29,7 @@ pub struct Counters {
     pub context_misses: u64,
     /// Context lookups that hit.
     pub context_hits: u64,
-    /// Elements that had left the cache when the response came.
+    /// Elements that had left the cache when the response arrived.
     pub element_misses: u64,
     /// Translation lookups that missed.
     pub translation_misses: u64,
@@ -38,15 +39,15 @@ pub struct Counters {
     pub packets_received: u64,
     /// Bytes sent on the wire, headers and gaps included.
     pub wire_bytes: u64,
-    /// Requests that the NIC has started.
+    /// Requests started by the NIC.
     pub requests_started: u64,
     /// Messages received, RECEIVEs consumed and WRITEs alike.
     pub messages_received: u64,
     /// READs and atomics answered.
     pub requests_answered: u64,
-    /// Packets that came before a missing one.
+    /// Packets that arrived before a missing one.
     pub out_of_sequence: u64,
-    /// Packets that came twice.
+    /// Packets that arrived twice.
     pub duplicates: u64,
     /// Times a sender went back to an earlier packet.
     pub retransmissions: u64,
@@ -66,7 +67,7 @@ pub struct Counters {
     pub congestion_notifications: u64,
     /// Packets dropped by a fault rule.
     pub fault_drops: u64,
-    /// Picoseconds in which cores of the host worked.
+    /// Picoseconds in which cores of the host were busy.
     pub busy_ps: u64,
     /// Steps of threads of the host.
     pub steps: u64,
@@ -76,14 +77,14 @@ pub struct Counters {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SwitchCounters {
-    /// Packets passed on.
+    /// Packets forwarded.
     pub forwarded: u64,
     /// Packets dropped because the buffer was full.
     pub drops: u64,
-    /// Packets marked.
+    /// Packets marked (ECN).
     pub marks: u64,
     /// Pauses sent.
     pub pauses: u64,
-    /// Most bytes in the buffer.
+    /// Maximum bytes in the buffer.
     pub buffer_bytes_max: u64,
 }

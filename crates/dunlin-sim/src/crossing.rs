@@ -1,10 +1,10 @@
-//! What goes from one host or switch to another, and so perhaps to another part of the cluster.
+//! Events that go from one host or switch to another, and so possibly to another part of the cluster.
 
 use crate::event::{Event, Ps};
 use crate::packet::Packet;
 use crate::world::World;
 
-/// An event for a host or switch of another part. Its packet comes with it.
+/// An event for a host or switch of another part, with its packet.
 #[derive(Debug)]
 pub(crate) struct Crossing {
     at: Ps,
@@ -14,7 +14,7 @@ pub(crate) struct Crossing {
 }
 
 impl World {
-    /// The node `by` sends a packet or a pause to another, where it is at `at`.
+    /// Sends a packet or a pause from node `by` to `node`, where it arrives at `at`.
     #[inline]
     pub(crate) fn send(&mut self, by: u16, at: Ps, node: u16, event: Event) {
         let order = self.queue.order(by, node);
@@ -40,10 +40,10 @@ impl World {
         });
     }
 
-    /// Takes in what another part has sent.
+    /// Inserts an event that another part has sent.
     ///
     /// # Panics
-    /// When it should have happened before: parts have run further ahead than cables allow.
+    /// When the event should have happened before: parts have run further ahead than cables allow.
     pub(crate) fn take_in(&mut self, crossing: Crossing) {
         let Crossing {
             at,
@@ -63,7 +63,7 @@ impl World {
         self.queue.insert(at, order, event);
     }
 
-    /// What is sent here is going to be in a buffer.
+    /// Accounts for a packet that is on its way to a buffer of this part.
     #[inline]
     fn expect(&mut self, event: Event) {
         match event {

@@ -1,23 +1,23 @@
-//! How a cluster is divided into parts that several real threads simulate, and how far those may run ahead of each
-//! other.
+//! The division of a cluster into parts that are simulated by several real threads, and how far these may run ahead of
+//! each other.
 
 use crate::event::{is_switch, number_of, Ps};
 use crate::network::{Paths, Switch};
 use crate::world::Host;
 
-/// What a host weighs where a port of a switch weighs one: a packet is an event or two of a switch and a dozen of its
+/// Weight of a host relative to a port of a switch: a packet takes one or two events of a switch and a dozen of its
 /// hosts.
 const HOST_WEIGHT: usize = 8;
 
-/// Which part has which hosts and switches.
+/// Assigns hosts and switches to parts.
 #[derive(Debug)]
 pub(crate) struct Division {
     pub(crate) parts: usize,
-    /// Parts run at once also where that is slower.
+    /// Run the parts at once even where that is slower.
     pub(crate) always: bool,
     pub(crate) hosts: Vec<u16>,
     pub(crate) switches: Vec<u16>,
-    /// From when a packet is made or passed on to when it reaches the next host or switch, at least.
+    /// Minimum time from creating or forwarding a packet to its arrival at the next host or switch.
     pub(crate) packets: Ps,
     /// The same for a pause.
     pub(crate) pauses: Ps,
@@ -57,7 +57,7 @@ impl Division {
         usize::from(self.hosts[usize::from(host)])
     }
 
-    /// The part of a host or switch, by its number as a node.
+    /// The part of a host or switch, by its node number.
     #[inline]
     pub(crate) fn of_node(&self, node: u16) -> usize {
         let parts = match is_switch(node) {
@@ -68,7 +68,8 @@ impl Division {
     }
 }
 
-/// Over all cables, those within a part too: what is under way to a buffer is to be known at the beginning of a window.
+/// Minimum over all cables, also those within a part: what is on its way to a buffer must be known at the start of a
+/// window.
 fn lookahead(hosts: &[Host], switches: &[Switch], paths: &Paths) -> (Ps, Ps) {
     let from_hosts = hosts.iter().zip(&paths.uplinks).flat_map(|(host, uplink)| {
         let nic = &host.nic.parameters;

@@ -1,8 +1,8 @@
 //! The event queue: what happens next, in virtual time.
 //!
-//! Time is in picoseconds, so that a NIC that carries out a verb every 8.3 ns keeps its rate. Simultaneous events are
-//! ordered by the node that they happen to, then by the node that scheduled them, then by the order in which that one
-//! did. No node's order depends on what others do at the same time, so a run depends on its seed alone, however its
+//! Time is in picoseconds, so that a NIC that carries out a verb every 8.3 ns keeps its exact rate. Simultaneous events
+//! are ordered by the node that they happen to, then by the node that scheduled them, then by the order in which that
+//! one did. No node's order depends on what others do at the same time, so a run depends on its seed alone, however its
 //! nodes are divided.
 
 use std::cmp::Ordering;
@@ -16,31 +16,31 @@ pub(crate) type Ps = u64;
 /// Picoseconds in a nanosecond.
 pub(crate) const NS: Ps = 1_000;
 
-/// Time goes no further, 106 days: what is due later never happens, and what is planned until then has a time.
+/// End of virtual time, 106 days. Events due later never happen, but every event that is planned until then has a time.
 pub(crate) const HORIZON: Ps = Ps::MAX / 2;
 
-/// So many nanoseconds after `now`, but not beyond the horizon.
+/// The time `nanoseconds` after `now`, at most the horizon.
 pub(crate) fn after(now: Ps, nanoseconds: u64) -> Ps {
     now.saturating_add(nanoseconds.saturating_mul(NS))
         .min(HORIZON)
 }
 
-/// What can happen. Indices name entries of the world's tables; a `stamp` makes an event void when its object has moved
-/// on.
+/// All kinds of events. Indices name entries of the world's tables; a `stamp` makes an event void when its object has
+/// moved on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// A doorbell of a thread (`OUTSIDE`: of none) reaches the NIC: requests up to `rung` are known to it.
+    /// A doorbell of a thread (`OUTSIDE` if none) reaches the NIC, which then knows requests up to `rung`.
     Doorbell {
         qp: u32,
         stamp: u32,
         rung: u32,
         thread: u32,
     },
-    /// A processing engine of a NIC is free for its next piece of work.
+    /// A processing engine of a NIC is ready for its next piece of work.
     Engine { host: u16, engine: u8 },
-    /// The head of a packet reaches a switch by this port.
+    /// The head of a packet reaches a switch at this port.
     Switch { switch: u16, port: u16, packet: u32 },
-    /// So much of a packet that came in by this port is there that the rest follows without a gap.
+    /// Enough of a packet from this port has arrived for the rest to follow without a gap.
     Gathered { switch: u16, port: u16, packet: u32 },
     /// A port of a switch has finished a packet.
     Port { switch: u16, port: u16 },
@@ -58,7 +58,7 @@ pub(crate) enum Event {
     Timer { qp: u32, stamp: u32 },
     /// The end of a receiver-not-ready pause.
     Resume { qp: u32, stamp: u32 },
-    /// A flow-control frame reaches a transmitter: stop a priority or let it go on.
+    /// A flow-control frame reaches a transmitter: pause or resume a priority.
     Pause {
         target: PauseTarget,
         priority: u8,
@@ -74,7 +74,7 @@ pub(crate) enum Event {
     Pace { host: u16, flow: u32, stamp: u32 },
 }
 
-/// Who is told to pause.
+/// The receiver of a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PauseTarget {
     /// The NIC of a host.
@@ -83,10 +83,10 @@ pub(crate) enum PauseTarget {
     Port(u16, u16),
 }
 
-/// Bit of the numbers of switches as nodes; hosts are nodes by their own numbers.
+/// Bit that marks node numbers of switches; hosts have their own numbers as nodes.
 const SWITCH: u16 = 0x8000;
 
-/// The node number of a switch, for the order of simultaneous events: behind all hosts.
+/// The node number of a switch, which orders simultaneous events: switches come after all hosts.
 pub(crate) fn switch_node(switch: u16) -> u16 {
     SWITCH | switch
 }
@@ -97,7 +97,7 @@ pub(crate) fn is_switch(node: u16) -> bool {
     node & SWITCH != 0
 }
 
-/// The number of a node among hosts or among switches.
+/// The number of a node among the hosts or among the switches.
 #[inline]
 pub(crate) fn number_of(node: u16) -> u16 {
     node & !SWITCH
@@ -106,13 +106,14 @@ pub(crate) fn number_of(node: u16) -> u16 {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     at: Ps,
-    /// The node that it happens to in the upper 16 bits, the one that scheduled it, the sequence of that one.
+    /// The node that the event happens to in the upper 16 bits, then the node that scheduled it, then that node's
+    /// sequence number.
     order: u64,
     event: Event,
 }
 
 impl Entry {
-    /// Time and order as one number: the heap compares little else than this.
+    /// Time and order as one number, so that the heap needs few comparisons.
     #[inline]
     fn key(&self) -> u128 {
         u128::from(self.at) << 64 | u128::from(self.order)
@@ -133,27 +134,27 @@ impl PartialOrd for Entry {
     }
 }
 impl Ord for Entry {
-    /// Reversed: the heap gives its greatest, we want the earliest.
+    /// Reversed: the heap returns its greatest element, and the earliest is needed.
     #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         other.key().cmp(&self.key())
     }
 }
 
-/// What is known of a node.
+/// State of a node in the queue.
 #[derive(Clone, Copy, Debug, Default)]
 struct Node {
-    /// Counts what it has scheduled. Wraps: simultaneous events alone are ordered by it.
+    /// Number of events that it has scheduled. Wraps: it orders simultaneous events only.
     sequence: u32,
     taken: u64,
     digest: u64,
 }
 
-/// Events to come.
+/// Future events, ordered.
 #[derive(Debug, Default)]
 pub(crate) struct EventQueue {
     heap: BinaryHeap<Entry>,
-    /// Hosts, and switches behind them.
+    /// Hosts, then switches.
     nodes: Vec<Node>,
     hosts: u16,
 }
@@ -176,14 +177,14 @@ impl EventQueue {
         &mut self.nodes[usize::from(place)]
     }
 
-    /// A node schedules an event of its own.
+    /// Schedules an event of a node for itself.
     #[inline]
     pub(crate) fn push(&mut self, at: Ps, node: u16, event: Event) {
         let order = self.order(node, node);
         self.insert(at, order, event);
     }
 
-    /// The place among simultaneous events of what the node `by` schedules for another.
+    /// The order among simultaneous events of one that the node `by` schedules for another.
     #[inline]
     pub(crate) fn order(&mut self, by: u16, node: u16) -> u64 {
         let scheduling = self.node(by);
@@ -191,13 +192,13 @@ impl EventQueue {
         u64::from(node) << 48 | u64::from(by) << 32 | u64::from(scheduling.sequence)
     }
 
-    /// Puts in an event that has its place.
+    /// Inserts an event that has its order.
     #[inline]
     pub(crate) fn insert(&mut self, at: Ps, order: u64, event: Event) {
         self.heap.push(Entry { at, order, event });
     }
 
-    /// Time and place of the next event.
+    /// Time and order of the next event.
     pub(crate) fn next(&self) -> Option<(Ps, u64)> {
         self.heap.peek().map(|entry| (entry.at, entry.order))
     }
@@ -211,12 +212,12 @@ impl EventQueue {
         Some((at, event))
     }
 
-    /// Events taken so far.
+    /// Number of events taken so far.
     pub(crate) fn taken(&self) -> u64 {
         self.nodes.iter().map(|node| node.taken).sum()
     }
 
-    /// Digests of the events that each node has taken so far.
+    /// Digest of the events taken so far, for each node.
     pub(crate) fn digests(&self) -> impl Iterator<Item = u64> + '_ {
         self.nodes.iter().map(|node| node.digest)
     }
@@ -250,7 +251,7 @@ mod tests {
         assert_eq!(packets(queue), [4, 1, 2, 0, 3]);
     }
 
-    /// What two nodes schedule does not depend on which of them does so first.
+    /// The order of two nodes' events does not depend on which of them scheduled first.
     #[test]
     fn who_schedules_comes_before_when() {
         let mut queue = EventQueue::new(3, 0);

@@ -1,8 +1,8 @@
 //! Faults: rules over packets that a test installs and removes while the cluster runs.
 //!
-//! A rule holds as long as its [`crate::RuleGuard`] lives. Rules are asked in the order of their installation; the
-//! first that matches and whose dice fall decides. Each rule has its own generator, so adding one does not change what
-//! another does.
+//! A rule is in force as long as its [`crate::RuleGuard`] lives. Rules are tried in the order of their installation;
+//! the first one that matches and whose probability applies decides. Each rule has its own random generator, so adding
+//! one does not change what another does.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -12,32 +12,32 @@ use crate::packet::{Kind, Packet};
 use crate::random::Random;
 use crate::HostId;
 
-/// What becomes of a packet that a rule takes.
+/// What happens to a packet selected by a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It is lost.
+    /// The packet is lost.
     Drop,
-    /// It is late by a time between these, uniformly, and may be overtaken: delay and reordering.
+    /// The packet is late by a time drawn uniformly from this range, and may be overtaken: delay and reordering.
     Delay {
-        /// Least nanoseconds.
+        /// Minimum, in nanoseconds.
         least_ns: u64,
-        /// Most nanoseconds.
+        /// Maximum, in nanoseconds.
         most_ns: u64,
     },
-    /// It comes twice, the second time so much later.
+    /// The packet arrives twice, the second time later.
     Duplicate {
-        /// Nanoseconds.
+        /// Delay of the second copy, in nanoseconds.
         after_ns: u64,
     },
 }
 
-/// Which packets a rule is about.
+/// The packets that a rule applies to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Traffic {
-    /// All.
+    /// All packets.
     #[default]
     All,
-    /// Those that carry requests of a verb.
+    /// Packets that carry requests of a verb.
     Requests,
     /// Acknowledgements, refusals and responses.
     Answers,
@@ -46,22 +46,22 @@ pub enum Traffic {
 /// A rule over packets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FaultRule {
-    /// Sent by this host; by any when none.
+    /// Sender; any host if `None`.
     pub from: Option<HostId>,
-    /// Sent to this host; to any when none.
+    /// Receiver; any host if `None`.
     pub to: Option<HostId>,
-    /// Of this kind.
+    /// Kind of the packets.
     pub traffic: Traffic,
-    /// Share of those packets, from 0 to 1.
+    /// Share of the matching packets that is selected, from 0 to 1.
     pub probability: f64,
-    /// How many packets at most; all when none.
+    /// Maximum number of packets selected; no limit if `None`.
     pub limit: Option<u64>,
-    /// What becomes of them.
+    /// What happens to them.
     pub fault: Fault,
 }
 
 impl FaultRule {
-    /// All packets of the cluster with this probability.
+    /// Selects any packet of the cluster with this probability.
     pub fn new(fault: Fault, probability: f64) -> Self {
         Self {
             from: None,
@@ -73,14 +73,14 @@ impl FaultRule {
         }
     }
 
-    /// Only packets from `from` to `to`.
+    /// Restricts the rule to packets from `from` to `to`.
     #[must_use]
     pub fn between(mut self, from: HostId, to: HostId) -> Self {
         (self.from, self.to) = (Some(from), Some(to));
         self
     }
 
-    /// Only so many packets.
+    /// Restricts the rule to this many packets.
     #[must_use]
     pub fn at_most(mut self, packets: u64) -> Self {
         self.limit = Some(packets);
@@ -107,7 +107,7 @@ impl FaultRule {
     }
 }
 
-/// What the rules say of a packet.
+/// The decision of the rules on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Pass,
@@ -127,7 +127,7 @@ struct Installed {
 #[derive(Debug)]
 pub(crate) struct Faults {
     rules: Mutex<Rules>,
-    /// There are any.
+    /// Whether there are any rules.
     active: AtomicBool,
 }
 
@@ -162,7 +162,7 @@ impl Faults {
         self.change(|rules| rules.install(rule))
     }
 
-    /// `side[host]` says on which side a host is.
+    /// Partitions the hosts; `side[host]` is the side of a host.
     pub(crate) fn partition(&self, side: Vec<bool>) -> u64 {
         self.change(|rules| {
             rules.next += 1;
@@ -187,7 +187,7 @@ impl Faults {
 #[derive(Debug)]
 struct Rules {
     rules: Vec<Installed>,
-    /// Pairs of sides that do not reach each other: bit sets of hosts by the partition's id.
+    /// Partitions by their ids; hosts on different sides do not reach each other.
     partitions: Vec<(u64, Vec<bool>)>,
     next: u64,
     seed: u64,

@@ -1,21 +1,22 @@
 //! How near a buffer is to pausing its sender.
 //!
-//! A pause crosses a cable at once, a packet takes its way through a NIC or a switch first. So parts of a cluster may
-//! run ahead of each other by that way as long as no buffer can come to pause within it, and that is known beforehand:
-//! what is going to arrive by then is under way already.
+//! A pause crosses a cable at once, but a packet first passes through a NIC or a switch. So parts of a cluster may run
+//! ahead of each other by that time as long as no buffer can come to pause within it. This is known beforehand:
+//! everything that arrives by then is already on its way.
 
-/// What a buffer holds and what is under way to it, against the level above which it pauses.
+/// What a buffer holds and what is on its way to it, compared with the level above which it pauses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Headroom {
     bytes: u64,
     level: u64,
     pausing: bool,
-    /// Counted as one that may pause, or end a pause.
+    /// Whether it is counted among the buffers that may pause, or end a pause.
     tight: bool,
 }
 
 impl Headroom {
-    /// Of a buffer that pauses above so many bytes. One whose pauses do not matter to other parts has no level.
+    /// Headroom of a buffer that pauses above this many bytes. `None` for one whose pauses do not matter to other
+    /// parts.
     pub(crate) fn new(level: Option<u64>) -> Self {
         Self {
             bytes: 0,
@@ -25,14 +26,14 @@ impl Headroom {
         }
     }
 
-    /// Bytes are under way. `tight` counts the buffers of a part that are near.
+    /// Adds bytes on their way. `tight` counts the buffers of a part that are near their level.
     #[inline]
     pub(crate) fn add(&mut self, bytes: u32, tight: &mut usize) {
         self.bytes += u64::from(bytes);
         self.count(tight);
     }
 
-    /// They have left, or never came in.
+    /// Removes bytes that have left, or were never accepted.
     #[inline]
     pub(crate) fn remove(&mut self, bytes: u32, tight: &mut usize) {
         debug_assert!(self.bytes >= u64::from(bytes), "more leaves than came");
@@ -40,7 +41,7 @@ impl Headroom {
         self.count(tight);
     }
 
-    /// It has paused its sender, or let it go on.
+    /// Records that the buffer has paused its sender, or let it go on.
     #[inline]
     pub(crate) fn pause(&mut self, pausing: bool, tight: &mut usize) {
         self.pausing = pausing;

@@ -1,4 +1,4 @@
-//! All parts of a cluster in one hand, for what happens one after the other.
+//! All parts of a cluster under one lock guard, for running events one after the other.
 
 use std::sync::MutexGuard;
 
@@ -7,7 +7,7 @@ use crate::inner::Inner;
 use crate::pace::Pace;
 use crate::world::{After, World};
 
-/// The worlds of all parts, locked. Those with more parts than one are driven by one real thread at a time.
+/// The worlds of all parts, locked. A cluster of several parts is driven by one real thread at a time.
 pub(crate) struct Held<'a> {
     inner: &'a Inner,
     worlds: Vec<MutexGuard<'a, World>>,
@@ -19,7 +19,7 @@ impl<'a> Held<'a> {
         Self::with(inner, inner.driver())
     }
 
-    /// With the right to drive them.
+    /// Locks the worlds; `driver` is the right to drive them.
     pub(crate) fn with(inner: &'a Inner, driver: Option<MutexGuard<'a, Pace>>) -> Self {
         let mut held = Self {
             inner,
@@ -30,17 +30,17 @@ impl<'a> Held<'a> {
         held
     }
 
-    /// What whoever drives several parts knows of their pace.
+    /// The pace, if there are several parts.
     pub(crate) fn pace(&mut self) -> Option<&mut Pace> {
         self.driver.as_deref_mut()
     }
 
-    /// Lets the worlds go, and keeps the right to drive them.
+    /// Unlocks the worlds, and returns the right to drive them.
     pub(crate) fn release(self) -> Option<MutexGuard<'a, Pace>> {
         self.driver
     }
 
-    /// Takes all locks, in their order.
+    /// Takes all locks, in order.
     fn lock(&mut self) {
         for part in 0..self.inner.parts() {
             self.worlds.push(self.inner.part(part));
@@ -48,7 +48,7 @@ impl<'a> Held<'a> {
         self.deliver();
     }
 
-    /// Gives what parts have sent to each other to whom it is for.
+    /// Delivers what parts have sent to each other.
     fn deliver(&mut self) {
         let parts = self.worlds.len();
         if parts == 1 {
@@ -63,7 +63,7 @@ impl<'a> Held<'a> {
                 for crossing in sent.drain(..) {
                     self.worlds[to].take_in(crossing);
                 }
-                // The next one needs no allocation.
+                // The emptied buffer is reused, so that the next round needs no allocation.
                 self.worlds[from].outbox[to] = sent;
             }
         }
@@ -88,12 +88,12 @@ impl<'a> Held<'a> {
         next.filter(|&(at, _)| at <= HORIZON)
     }
 
-    /// When something happens next.
+    /// Time of the next event.
     pub(crate) fn next_time(&self) -> Option<Ps> {
         self.next().map(|(at, _)| at)
     }
 
-    /// Whether nothing is going to happen.
+    /// Whether no events are left.
     pub(crate) fn is_quiet(&self) -> bool {
         self.next().is_none()
     }
@@ -102,14 +102,14 @@ impl<'a> Held<'a> {
         self.worlds[0].now
     }
 
-    /// It is this time, unless it is later.
+    /// Advances virtual time to `time`, unless it is later already.
     pub(crate) fn reach(&mut self, time: Ps) {
         for world in &mut self.worlds {
             world.now = world.now.max(time);
         }
     }
 
-    /// Lets one event happen. Others may have the locks while a thread takes its step. False when there is no event.
+    /// Runs one event. The locks are released while a thread takes its step. Returns false when there is no event.
     pub(crate) fn happen(&mut self) -> bool {
         let Some((at, part)) = self.next() else {
             return false;
@@ -126,7 +126,7 @@ impl<'a> Held<'a> {
                 self.lock();
                 let left = self.worlds[part].after(stepped);
                 if left.is_some() {
-                    // What the thread owned is given back through the lock.
+                    // Dropping what the thread owned takes the lock.
                     self.worlds.clear();
                     drop(left);
                     self.lock();

@@ -17,29 +17,30 @@ use crate::threads::host_of;
 use crate::worker::Worker;
 use crate::world::{After, World};
 
-/// Events that an empty poll outside of simulated threads may let happen: enough for a packet to get somewhere, few
-/// enough that a caller who polls in turns sees each stage.
+/// Maximum number of events run by an empty poll outside of simulated threads: enough for a packet to make progress,
+/// few enough that a caller that polls several objects in turn sees each stage.
 const EVENTS_OF_A_POLL: usize = 16;
 
-/// What all objects of a cluster share.
+/// State shared by all objects of a cluster.
 #[derive(Debug)]
 pub(crate) struct Inner {
-    /// Tells clusters of this process apart, so that their addresses do not mix. Never an input of the simulation.
+    /// Distinguishes the clusters of this process, so that their addresses do not mix. Never an input of the
+    /// simulation.
     pub(crate) id: u64,
     pub(crate) division: Arc<Division>,
     pub(crate) faults: Arc<Faults>,
     worlds: Vec<Mutex<World>>,
-    /// Who lets time pass in a cluster of several parts has this.
+    /// Held by the thread that lets time pass in a cluster of several parts.
     driver: Mutex<Pace>,
-    /// Those of all parts but the first, which is whoever lets time pass.
+    /// Workers of all parts but the first, which is simulated by the thread that lets time pass.
     workers: OnceLock<Vec<Worker>>,
-    /// Something was scheduled from outside so many times.
+    /// Number of times that something was scheduled from outside.
     scheduled: Mutex<u64>,
     news: Condvar,
 }
 
 impl Inner {
-    /// Of the worlds of all parts.
+    /// Wraps the worlds of all parts.
     pub(crate) fn new(worlds: Vec<World>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self {
@@ -54,34 +55,34 @@ impl Inner {
         }
     }
 
-    /// How many parts there are.
+    /// Number of parts.
     pub(crate) fn parts(&self) -> usize {
         self.worlds.len()
     }
 
-    /// A number for a host that none of another cluster of this process has.
+    /// A number for a host that no host of another cluster of this process has.
     pub(crate) fn host_number(&self, host: u16) -> u64 {
         self.id << 16 | u64::from(host)
     }
 
-    /// The world of a part. Its data stay sound when a holder panics.
+    /// Locks the world of a part. Its data stay sound when a holder panics.
     #[inline]
     pub(crate) fn part(&self, part: usize) -> MutexGuard<'_, World> {
         lock(&self.worlds[part])
     }
 
-    /// The world of a host.
+    /// Locks the world of a host.
     #[inline]
     pub(crate) fn world(&self, host: u16) -> MutexGuard<'_, World> {
         self.part(self.division.of_host(host))
     }
 
-    /// The worlds of all parts, one after the other.
+    /// Locks the worlds of all parts, one after the other.
     pub(crate) fn all(&self) -> impl Iterator<Item = MutexGuard<'_, World>> {
         self.worlds.iter().map(lock)
     }
 
-    /// The right to let time pass. Needed where there are several parts: nothing may happen beside them.
+    /// The right to let time pass. Needed where there are several parts: nothing else may run events at the same time.
     ///
     /// # Panics
     /// When a thread of such a cluster asks for it.
@@ -104,7 +105,7 @@ impl Inner {
         &workers[part - 1]
     }
 
-    /// After something was scheduled from outside: real threads that wait for the simulation look again.
+    /// Called after something was scheduled from outside: real threads that wait for the simulation look again.
     #[inline]
     pub(crate) fn notify(&self) {
         if !context::inside() {
@@ -119,10 +120,10 @@ impl Inner {
         context::thread(self.id)
     }
 
-    /// The simulated thread that is calling about something of this host.
+    /// The simulated thread that calls and uses an object of this host.
     ///
     /// # Panics
-    /// When it runs on a host of another part: that one is another real thread's.
+    /// When the thread runs on a host of another part, which is simulated by another real thread.
     #[inline]
     pub(crate) fn caller_on(&self, host: u16) -> Option<u32> {
         let caller = self.caller()?;
@@ -135,7 +136,7 @@ impl Inner {
         Some(caller)
     }
 
-    /// The time of the caller: that of its core, or of the world outside.
+    /// The time of the caller: that of its core, or that of the world when called from outside.
     #[inline]
     pub(crate) fn time(&self, world: &World) -> Ps {
         match self.caller() {
@@ -144,7 +145,7 @@ impl Inner {
         }
     }
 
-    /// Lets the next event of a part happen. Gives back the lock, which it lets go while a thread takes its step.
+    /// Runs the next event of a part. Returns the lock, which is released while a thread takes its step.
     pub(crate) fn happen<'a>(
         &'a self,
         part: usize,
@@ -158,7 +159,7 @@ impl Inner {
         let mut world = self.part(part);
         let left = world.after(stepped);
         if left.is_some() {
-            // What the thread owned is given back through the lock.
+            // Dropping what the thread owned takes the lock.
             drop(world);
             drop(left);
             world = self.part(part);
@@ -166,7 +167,7 @@ impl Inner {
         world
     }
 
-    /// Lets a thread take its step; one with a stack on the real thread to which that belongs.
+    /// Runs the step of a thread; one with a stack on the real thread to which the stack belongs.
     pub(crate) fn take_step(&self, part: usize, ready: Ready) -> Stepped {
         let id = self.id;
         if part == 0 || !ready.stacked {
@@ -178,7 +179,7 @@ impl Inner {
         }
     }
 
-    /// Starts a thread with a stack; none when the host has had as many as it may.
+    /// Starts a thread with a stack. `None` when the host has had its maximum number of threads.
     ///
     /// # Panics
     /// When the host has no such core.
@@ -200,7 +201,7 @@ impl Inner {
         Some(number)
     }
 
-    /// Lets everything happen up to and with time `until`, which it then is.
+    /// Runs all events up to and including time `until`, and advances time to it.
     pub(crate) fn run_until(self: &Arc<Self>, until: Ps) {
         let mut held = Held::new(self);
         while self.may_run_at_once(&held) {
@@ -237,8 +238,8 @@ impl Inner {
         held.reach(until);
     }
 
-    /// Whether the parts may run beside each other: what is the business of all of them, observers and rules over
-    /// packets, has to see everything in its order.
+    /// Whether the parts may run at once: observers and rules over packets, which concern all parts, must see
+    /// everything in order.
     fn may_run_at_once(&self, held: &Held<'_>) -> bool {
         let ordered = |world: &World| world.observed.is_active() || world.held_back > 0;
         self.parts() > 1
@@ -247,7 +248,7 @@ impl Inner {
             && !held.worlds().any(ordered)
     }
 
-    /// Lets events happen until there are none, `done` says so, or time would pass `until`; says whether `done` did.
+    /// Runs events until there are none, `done` returns true, or time would pass `until`. Returns whether `done` did.
     pub(crate) fn run_while(&self, until: Ps, mut done: impl FnMut(&Held<'_>) -> bool) -> bool {
         let mut held = Held::new(self);
         loop {
@@ -261,7 +262,7 @@ impl Inner {
         }
     }
 
-    /// A caller outside of the simulation looks for something of a host that is not there: time goes on a little.
+    /// Lets time advance a little for a caller outside of the simulation that waits for something on a host.
     pub(crate) fn pump(&self, host: u16, mut there: impl FnMut(&World) -> bool) {
         let mut held = Held::new(self);
         for _ in 0..EVENTS_OF_A_POLL {
@@ -271,8 +272,9 @@ impl Inner {
         }
     }
 
-    /// A caller outside sleeps until something is `there` on a host, or until `timeout` has passed in virtual time;
-    /// when nothing is left to happen, in real time, because another real thread may still do something.
+    /// Lets a caller outside of the simulation sleep until something is `there` on a host, or `timeout` has passed in
+    /// virtual time. When no events are left it sleeps in real time, because another real thread may still schedule
+    /// some.
     pub(crate) fn sleep(
         &self,
         host: u16,
@@ -307,7 +309,7 @@ impl Inner {
         }
     }
 
-    /// Events so far.
+    /// Number of events so far.
     pub(crate) fn events(&self) -> u64 {
         self.all().map(|world| world.queue.taken()).sum()
     }
@@ -316,7 +318,7 @@ impl Inner {
     pub(crate) fn digest(&self) -> u64 {
         let mut nodes = vec![0; self.division.hosts.len() + self.division.switches.len()];
         for world in self.all() {
-            // A node has events in its own part alone.
+            // A node has events in its own part only.
             for (node, digest) in nodes.iter_mut().zip(world.queue.digests()) {
                 *node ^= digest;
             }
@@ -325,7 +327,7 @@ impl Inner {
     }
 }
 
-/// What a lock guards stays sound when a holder panics.
+/// Locks a mutex whose data stay sound when a holder panics.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,22 +1,22 @@
 //! The simulated cluster of Dunlin: RNICs, hosts and switches, in virtual time.
 //!
-//! It is a device like any other: it implements the traits of `dunlin-verbs`, passes the conformance suite, and moves
-//! real bytes between real buffers, at the virtual time that its model says. Engines that are written as state machines
-//! with steps run on it as they are, on simulated cores that pay for each verb and for other work by
-//! [`dunlin_verbs::Device::charge`]. One seed gives one run, on any machine.
+//! The crate is a device like any other: it implements the traits of `dunlin-verbs`, passes the conformance suite, and
+//! moves real bytes between real buffers, at the virtual time that its model says. Engines written as state machines
+//! with steps run on it unchanged, on simulated cores that are charged for each verb and, by
+//! [`dunlin_verbs::Device::charge`], for other work. One seed gives one run, on any machine.
 //!
 //! - [`ClusterBuilder`] builds a [`Cluster`], which is driven by one core or, divided into parts, by several;
 //!   [`SimDevice`] is the device of one of its hosts;
-//! - [`Step`] is a thread on a simulated core, [`Next`] when it wants its next step; [`Cluster::spawn_thread`] runs
-//!   blocking code on one;
-//! - [`FaultRule`], [`Cluster::partition`], [`Cluster::crash`] and their like are faults that a test puts in force and
-//!   takes back;
-//! - [`NicParameters`], [`HostParameters`], [`SwitchParameters`] are read from files in which each value has its
-//!   source;
-//! - [`Counters`] are what a NIC and the processor's PCIe counters would show, [`Observer`] is shown what happens.
+//! - [`Step`] is a thread on a simulated core, [`Next`] says when its next step is due; [`Cluster::spawn_thread`] runs
+//!   blocking code on such a core;
+//! - [`FaultRule`], [`Cluster::partition`], [`Cluster::crash`] and the like are faults that a test injects and removes;
+//! - [`NicParameters`], [`HostParameters`] and [`SwitchParameters`] are read from files that give the source of each
+//!   value;
+//! - [`Counters`] are what a NIC and the processor's PCIe counters would show; an [`Observer`] receives packets and
+//!   activity as they happen.
 //!
-//! Code outside of simulated threads may use the verbs too, as tests do: it takes no virtual time, and time goes on a
-//! little whenever it polls in vain. `docs/sim.md` says what the model has and what it leaves out.
+//! Code outside of simulated threads, such as tests, may use the verbs too: it takes no virtual time, and time advances
+//! a little whenever it polls without success. `docs/sim.md` describes the model and what it leaves out.
 #![deny(unsafe_code)]
 
 mod cache;

@@ -10,11 +10,11 @@ use rustix::event::{eventfd, EventfdFlags};
 use crate::inner::Inner;
 use crate::stack;
 
-/// Where a thread sleeps until a completion comes.
+/// Lets a thread sleep until a completion arrives.
 ///
-/// Outside of simulated threads [`CompletionChannel::wait`] lets virtual time pass; in one with a stack it blocks. A
-/// step cannot sleep: there it says at once whether there was an event and, when there was none, sees to it that the
-/// next one ends a [`crate::Next::Block`].
+/// Outside of simulated threads, [`CompletionChannel::wait`] lets virtual time pass; in a thread with a stack it
+/// blocks. A step cannot sleep: there it returns at once whether there was an event, and if there was none, lets the
+/// next one end a [`crate::Next::Block`].
 #[derive(Clone, Debug)]
 pub struct SimCompletionChannel {
     shared: Arc<Shared>,
@@ -69,7 +69,7 @@ impl SimCompletionChannel {
         let was = std::mem::take(raised);
         if was {
             let mut count = [0; 8];
-            // Empty already when somebody read the descriptor by hand.
+            // Already empty if the descriptor was read directly.
             let _ = rustix::io::read(&*self.shared.event, &mut count);
         }
         was

@@ -12,7 +12,7 @@ use crate::world::World;
 
 use super::SimCompletionChannel;
 
-/// Where completions gather.
+/// A completion queue.
 #[derive(Debug)]
 pub struct SimCompletionQueue {
     inner: Arc<Inner>,
@@ -55,7 +55,7 @@ impl SimCompletionQueue {
         self.number
     }
 
-    /// Moves entries out; those of queue pairs that were reset or dropped vanish.
+    /// Moves entries to `out`; those of queue pairs that were reset or dropped are discarded.
     fn take(&self, world: &mut World, out: &mut [Completion]) -> usize {
         let mut made = 0;
         while made < out.len() {
@@ -78,7 +78,7 @@ impl SimCompletionQueue {
 
 impl Drop for SimCompletionQueue {
     fn drop(&mut self) {
-        // Queue pairs may still name it: what comes to it vanishes.
+        // Queue pairs may still name it: completions that arrive later are discarded.
         let mut world = self.inner.world(self.host);
         let queue = &mut world.cqs[self.number];
         queue.alive = false;

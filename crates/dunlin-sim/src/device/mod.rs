@@ -1,4 +1,4 @@
-//! The device of a host: the traits of verbs over the world.
+//! The device of a host: the verbs traits over the world.
 
 mod channel;
 mod completion_queue;
@@ -33,15 +33,15 @@ pub use queue_pair::SimQueuePair;
 pub use region::SimRegion;
 pub use shared_receive::SimSharedReceiveQueue;
 
-/// Limits that are not of the model: what drivers of these NICs report, rounded.
+/// Limits that are not part of the model: what drivers of these NICs report, rounded.
 const MAX_REQUESTS: usize = 1 << 15;
 const MAX_SEGMENTS: usize = 30;
 const MAX_COMPLETIONS: usize = 1 << 22;
 const MAX_MESSAGE_BYTES: usize = 1 << 30;
-/// Registered bytes of a simulated host: real memory of this machine stands behind them.
+/// Maximum number of registered bytes of a simulated host: they are backed by real memory of this machine.
 const MAX_REGISTERED_BYTES: usize = 64 << 30;
 
-/// The NIC of a simulated host. Clones are handles on the same one.
+/// The NIC of a simulated host. Clones are handles to the same one.
 #[derive(Clone, Debug)]
 pub struct SimDevice {
     inner: Arc<Inner>,
@@ -49,7 +49,7 @@ pub struct SimDevice {
     attributes: Arc<DeviceAttributes>,
 }
 
-/// Protection domain: regions and queue pairs of one domain work together.
+/// A protection domain: regions and queue pairs of one domain work together.
 #[derive(Clone, Debug)]
 pub struct SimProtectionDomain {
     inner: Arc<Inner>,
@@ -57,7 +57,7 @@ pub struct SimProtectionDomain {
     number: u32,
 }
 
-/// Where datagrams go: a host.
+/// The destination of datagrams: a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SimAddressHandle {
     host: u16,
@@ -151,7 +151,7 @@ fn within(resource: &'static str, asked: usize, most: usize) -> Result<(), Verbs
     limit(resource, asked, most, most)
 }
 
-/// The gid of a host: the cluster's number in this process, and the host's.
+/// The gid of a host: the number of the cluster in this process, and the number of the host.
 fn gid(cluster: u64, host: u16) -> [u8; 16] {
     let mut gid = *b"dnsm\0\0\0\0\0\0\0\0\0\0\0\0";
     gid[4..12].copy_from_slice(&cluster.to_le_bytes());
@@ -175,7 +175,7 @@ fn host_of(inner: &Inner, address: &EndpointAddress, from: u16) -> Result<u16, V
     Ok(host)
 }
 
-/// Virtual time within which a thread has to end that somebody waits for.
+/// Virtual time within which a thread that is joined has to end.
 const JOIN: Duration = Duration::from_millis(200);
 
 /// Lets time pass until a simulated thread has ended.
@@ -197,8 +197,8 @@ fn join(inner: &Inner, ended: &AtomicBool) -> std::thread::Result<()> {
     Err(Box::new("a simulated thread does not end"))
 }
 
-// SAFETY: each region that is allocated is a block of its own; the model of the NIC moves bytes for work requests before
-// their completions, and for peers by the rights that were granted.
+// SAFETY: each region that is allocated is a block of its own; the model of the NIC moves bytes for work requests
+// before their completions, and for peers according to the rights that were granted.
 #[allow(unsafe_code)]
 unsafe impl Device for SimDevice {
     type ProtectionDomain = SimProtectionDomain;
@@ -341,7 +341,7 @@ unsafe impl Device for SimDevice {
             .pop_front()
     }
 
-    /// What the NIC's clock shows when the question is there, halfway through what asking takes.
+    /// The time that the NIC's clock shows halfway through the cost of the query.
     fn query_clock_ns(&self) -> Option<u64> {
         let (price, clock) = {
             let world = self.inner.world(self.host);
@@ -364,8 +364,8 @@ unsafe impl Device for SimDevice {
         Some(shown)
     }
 
-    /// On the core with the fewest threads, the last of them, when none is named: there the load's own are the least
-    /// likely.
+    /// Without a named core, uses the core with the fewest threads, the last of them if several: it is the least likely
+    /// to be one that the load uses itself.
     fn spawn(
         &self,
         name: String,

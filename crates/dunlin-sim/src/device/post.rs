@@ -1,4 +1,4 @@
-//! Posting to a queue pair: checks, prices, and the doorbell.
+//! Posting to a queue pair: checks, charges and the doorbell.
 
 use dunlin_verbs::{
     Access, Operation, Payload, PostError, PostErrorKind, QueuePairState, ReceiveRequest,
@@ -15,15 +15,15 @@ use super::{shared_receive, SimAddressHandle, SimQueuePair, SimRegion, MAX_MESSA
 
 type Request<'a> = SendRequest<'a, SimRegion, SimAddressHandle>;
 
-/// Bytes of the parts of a work queue element: control segment; where to, of a datagram (address vector) and of others
-/// (remote address); a data segment; the head of an inline payload.
+/// Bytes of the parts of a work queue element: the control segment, the destination of a datagram (address vector) and
+/// of other requests (remote address), a data segment, and the header of an inline payload.
 const CONTROL_BYTES: usize = 16;
 const VECTOR_BYTES: usize = 48;
 const ADDRESS_BYTES: usize = 16;
 const DATA_BYTES: usize = 16;
 const INLINE_HEAD_BYTES: usize = 4;
 
-/// Bytes of the element of a request.
+/// Bytes of the work queue element of a request.
 fn element_bytes(request: &Request<'_>) -> usize {
     let to = match (&request.destination, &request.operation) {
         (Some(_), _) => VECTOR_BYTES,
@@ -54,7 +54,8 @@ pub(super) fn send(pair: &mut SimQueuePair, requests: &[Request<'_>]) -> Result<
             kind: PostErrorKind::State(state),
         });
     }
-    // One request comes to the NIC with its doorbell if it is short enough; the elements of a list are fetched.
+    // A single request is pushed to the NIC with its doorbell if it is short enough; the elements of a list are
+    // fetched.
     let blueflame = world.hosts[usize::from(pair.host)]
         .nic
         .parameters
@@ -107,7 +108,7 @@ pub(super) fn send(pair: &mut SimQueuePair, requests: &[Request<'_>]) -> Result<
     result
 }
 
-/// Checks a request and makes its element.
+/// Checks a request and builds its element.
 fn element(
     world: &World,
     pair: &SimQueuePair,

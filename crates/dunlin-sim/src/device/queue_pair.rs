@@ -1,4 +1,4 @@
-//! Queue pairs: making them, and their states. Posting stands in `post.rs`.
+//! Queue pairs: creation and states. Posting is in `post.rs`.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use super::{
 #[derive(Debug)]
 pub struct SimQueuePair {
     pub(super) inner: Arc<Inner>,
-    /// In the world's table.
+    /// Index in the world's table.
     pub(super) place: u32,
     pub(super) host: u16,
     pub(super) number: u32,
@@ -116,7 +116,7 @@ impl SimQueuePair {
         })
     }
 
-    /// Moves to `to` if the state machine allows it, after `change`.
+    /// Moves to state `to` if the state machine allows it, after `change`.
     fn go(&mut self, to: QueuePairState, change: impl FnOnce(&mut Pair)) -> Result<(), VerbsError> {
         let mut world = self.inner.world(self.host);
         let pair = &mut world.pairs[self.place as usize];
@@ -138,7 +138,7 @@ impl SimQueuePair {
         Ok(())
     }
 
-    /// Forgets everything posted.
+    /// Drops everything posted.
     fn forget(world: &mut World, place: u32) {
         world.drop_answers(place);
         let pair = &mut world.pairs[place as usize];
@@ -193,7 +193,7 @@ impl QueuePair for SimQueuePair {
             queue_pair: self.number,
             packet_sequence: 0,
             queue_key: pair.queue_key,
-            // The incarnation: what was sent to an earlier one does not reach this one.
+            // The incarnation: packets sent to an earlier one do not reach this one.
             token: u64::from(pair.stamp),
         }
     }
@@ -236,7 +236,7 @@ impl QueuePair for SimQueuePair {
             pair.retries_left = attributes.retry_count;
             pair.not_ready_left = attributes.receiver_not_ready_retries;
         })?;
-        // The command that connects brings the context into the NIC.
+        // The command that connects loads the context into the NIC.
         let mut world = self.inner.world(self.host);
         let context = world.pairs[self.place as usize].context();
         let nic = &mut world.hosts[usize::from(self.host)].nic;

@@ -27,7 +27,7 @@ struct Handle {
     key: u32,
     base: u64,
     access: Access,
-    /// The simulated thread that looked at the memory last.
+    /// The simulated thread that accessed the memory last.
     looker: Arc<AtomicU32>,
 }
 
@@ -51,7 +51,7 @@ impl SimRegion {
         })
     }
 
-    /// Registers the memory of a region of this host once more.
+    /// Registers the memory of a region of this host again.
     pub(super) fn again(
         inner: &Arc<Inner>,
         domain: &SimProtectionDomain,
@@ -140,9 +140,9 @@ impl SimRegion {
         self.handle.key
     }
 
-    /// Says that the calling simulated thread polls these bytes, and none of the others of this region: it is woken
-    /// when a peer writes them. Without this a thread that has looked at a region is woken by any write into it.
-    /// Nothing outside of steps.
+    /// Declares that the calling simulated thread polls these bytes and no others of this region: it is woken when a
+    /// peer writes them. Without this, a thread that has looked at a region is woken by any write into it. Has no
+    /// effect outside of steps.
     pub fn watch(&self, offset: usize, length: usize) {
         let Some(thread) = self.handle.inner.caller_on(self.handle.host) else {
             return;
@@ -169,9 +169,9 @@ impl SimRegion {
         }
     }
 
-    /// The host's cores have read or written these bytes, as a program does with memory that it has initialised: as
-    /// many of their lines as fit are in the last-level cache. This costs no virtual time; who reads a region later
-    /// does not warm it by that.
+    /// Marks these bytes as read or written by the host's cores, like memory that a program has initialised: as many of
+    /// their lines as fit are in the last-level cache. This costs no virtual time. Later reads of the region do not
+    /// warm it.
     pub fn warm(&self, offset: usize, length: usize) {
         let mut world = self.handle.inner.world(self.handle.host);
         let end = (offset + length).min(self.handle.block.memory().len()) as u64;
@@ -182,7 +182,7 @@ impl SimRegion {
         }
     }
 
-    /// The calling simulated thread looks at this memory: news in it wake the thread.
+    /// Records that the calling simulated thread looks at this memory: writes to it wake the thread.
     #[cold]
     fn look(&self, thread: u32) {
         self.handle.inner.caller_on(self.handle.host);

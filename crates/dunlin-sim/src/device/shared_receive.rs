@@ -13,7 +13,7 @@ use crate::world::World;
 
 use super::SimRegion;
 
-/// A receive queue that several queue pairs draw from.
+/// A receive queue shared by several queue pairs.
 #[derive(Debug)]
 pub struct SimSharedReceiveQueue {
     inner: Arc<Inner>,
@@ -50,12 +50,12 @@ impl SimSharedReceiveQueue {
 
 impl Drop for SimSharedReceiveQueue {
     fn drop(&mut self) {
-        // Queue pairs may still draw from it.
+        // Queue pairs may still use it.
         self.inner.world(self.host).release_receives(self.number);
     }
 }
 
-/// Makes a receive queue in the world.
+/// Creates a receive queue in the world.
 pub(super) fn create(
     world: &mut World,
     host: u16,
@@ -108,7 +108,7 @@ pub(super) fn push(
     Ok(())
 }
 
-/// Checks the pieces of a request: inside their regions, of the right domain, with the access that is needed.
+/// Checks the segments of a request: inside their regions, of the right domain, with the access that is needed.
 pub(super) fn convert(
     world: &World,
     host: u16,

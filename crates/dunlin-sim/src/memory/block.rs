@@ -1,4 +1,4 @@
-//! Bytes of a region: the one place of this crate where raw memory is handled.
+//! Bytes of a region: the only module of this crate that handles raw memory.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -8,11 +8,11 @@ use dunlin_verbs::Memory;
 /// Regions start on a page.
 pub(crate) const BLOCK_ALIGNMENT: usize = 4096;
 
-/// The bytes of a region, owned or registered raw. Regions and the world share it, so that it outlives both.
+/// The bytes of a region, owned or registered raw. Shared by region objects and the world, so it outlives both.
 #[derive(Debug)]
 pub(crate) struct Block {
     memory: Memory,
-    /// The allocation to give back.
+    /// The allocation to free.
     owned: Option<(NonNull<u64>, usize)>,
 }
 
@@ -22,7 +22,7 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// Zeroed bytes, aligned to a page. Pages that nobody touches cost nothing.
+    /// Allocates zeroed bytes, aligned to a page. Pages that are never touched take no memory.
     pub(crate) fn allocate(length: usize) -> Self {
         let words = (length + BLOCK_ALIGNMENT).div_ceil(8);
         let allocation = Box::into_raw(vec![0u64; words].into_boxed_slice());
@@ -39,7 +39,7 @@ impl Block {
         }
     }
 
-    /// Memory of the caller.
+    /// Wraps memory of the caller.
     ///
     /// # Safety
     /// The contract of [`dunlin_verbs::Device::register_raw`].

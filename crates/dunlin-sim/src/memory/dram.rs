@@ -1,19 +1,18 @@
-//! What a line takes longer when it comes from memory: the row that it needs may not be open, and its rank may be being
-//! refreshed.
+//! Additional latency of a line from memory: its row may not be open, and its rank may be being refreshed.
 //!
-//! Not a queue: cores do not fight for memory here. It keeps threads that start together from staying together for
-//! ever.
+//! This is not a queue: cores do not compete for memory here. It keeps threads that start together from staying
+//! synchronized for ever.
 
 use crate::event::Ps;
 use crate::parameters::HostParameters;
 use crate::random::mix;
 
-/// The memory of a host, as a core that waits for a line sees it.
+/// The memory of a host, as seen by a core that waits for a line.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Dram {
     spread: Ps,
     refresh: Ps,
-    /// Share of the time, of 2^32.
+    /// Share of the time, in units of 2^-32.
     refresh_share: u64,
 }
 
@@ -32,8 +31,7 @@ impl Dram {
         }
     }
 
-    /// How much longer than its price the line takes that is asked for at this time by this thread: the same in each
-    /// run.
+    /// Additional latency of a line requested at time `at` by this thread; the same in each run.
     #[inline]
     pub(crate) fn delay(&self, at: Ps, thread: u32) -> Ps {
         if self.spread == 0 && self.refresh_share == 0 {
@@ -62,7 +60,7 @@ mod tests {
         };
         let all: Vec<Ps> = (0..10_000).map(|at| dram.delay(at, 3)).collect();
         let refreshed = all.iter().filter(|&&delay| delay > 20).count();
-        // A sixteenth of them, but for those that waited for the end of a refresh.
+        // A sixteenth of them, except those that waited for the end of a refresh.
         assert!((550..680).contains(&refreshed), "{refreshed}");
         assert!(all.iter().all(|&delay| delay < 1_020));
         let short: Vec<_> = all.iter().filter(|&&delay| delay < 20).collect();

@@ -1,7 +1,8 @@
 //! The last-level cache as inbound DMA sees it: indexed by set, with the ways that DDIO may allocate.
 //!
-//! ScaleRPC Fig. 3(b) cannot be had from a capacity: 8000 blocks of 32 bytes always fit. With a power-of-two distance
-//! between blocks the address bits below that distance choose no sets, and the blocks fight for those that are left.
+//! ScaleRPC Fig. 3(b) cannot be explained by capacity alone: 8000 blocks of 32 bytes always fit. With a power-of-two
+//! distance between blocks, the address bits below that distance do not select sets, and the blocks compete for those
+//! that are left.
 
 use crate::parameters::HostParameters;
 use crate::random::{mix, Random};
@@ -9,10 +10,10 @@ use crate::random::{mix, Random};
 /// Bytes of a cache line.
 pub(crate) const LINE: u64 = 64;
 
-/// Physical addresses that frames are drawn from: so many that two pages hardly ever share one.
+/// Size of the physical address space that frames are drawn from: so large that two pages hardly ever share a frame.
 const PHYSICAL_BYTES: u64 = 1 << 45;
 
-/// Tags of the lines of a set, zero where there is none.
+/// Tags of the lines of a set; zero for an empty way.
 type Set = Box<[u64]>;
 
 /// The cache of the socket to which the NIC is attached.
@@ -23,25 +24,25 @@ pub(crate) struct Llc {
     sets_of_slice: u64,
     ways: usize,
     ddio_ways: usize,
-    /// Below the size of a page the simulated address is the physical one, above it is permuted.
+    /// Below the size of a page the simulated address is the physical one; above, it is permuted.
     page: u64,
-    /// Physical frames.
+    /// Number of physical frames.
     frames: u64,
     salt: u64,
     random: Random,
 }
 
-/// What an inbound write met.
+/// Outcome of an inbound write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hit {
     /// The line was there: updated in place.
     Update,
-    /// The line was not there: allocated, and another one was written back.
+    /// The line was not there: it was allocated, and another one written back.
     Allocate,
 }
 
 impl Llc {
-    /// None when inbound DMA does not go to the cache.
+    /// `None` when inbound DMA does not go to the cache.
     pub(crate) fn new(host: &HostParameters, salt: u64, random: Random) -> Option<Self> {
         if host.ddio == 0.0 {
             return None;
@@ -60,13 +61,13 @@ impl Llc {
         })
     }
 
-    /// A core has read or written the line of `address`: it is there, in any way.
+    /// Records that a core has read or written the line of `address`: it is present, in any way.
     pub(crate) fn touch(&mut self, address: u64) {
         let _ = self.write(address, true);
     }
 
-    /// A write into the line of `address`. What the CPU polls is warm: it may live in any way; the rest stays within
-    /// DDIO's.
+    /// Writes into the line of `address`. Lines that the CPU polls are warm and may occupy any way; the others stay
+    /// within DDIO's ways.
     pub(crate) fn write(&mut self, address: u64, warm: bool) -> Hit {
         // The upper address bits choose the slice together with the lower ones (Intel's hash, undocumented); the set
         // within the slice comes from the bits above the line.

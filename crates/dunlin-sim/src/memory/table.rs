@@ -8,9 +8,9 @@ use dunlin_verbs::Access;
 use super::Block;
 use crate::random::Random;
 
-/// Bits of a key that are its index; the rest is random and never zero.
+/// Number of bits of a key that are its index; the rest is random and never zero.
 const INDEX_BITS: u32 = 16;
-/// Regions at once.
+/// Maximum number of regions at once.
 pub(crate) const REGIONS_MAX: usize = 1 << INDEX_BITS;
 /// Gap between regions in the simulated address space, and the alignment of each: a huge page.
 const SPACING: u64 = 2 << 20;
@@ -21,9 +21,10 @@ pub(crate) struct Watch {
     pub(crate) thread: u32,
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// Said by the thread itself, not concluded from its accesses.
+    /// Requested by the thread itself, not inferred from its accesses.
     pub(crate) explicit: bool,
-    /// Its thread is to be woken; with `once`, which threads with a stack are, until it was: then it looks again.
+    /// Whether the thread is to be woken. With `once`, as for threads with a stack, only until it was woken: then it
+    /// looks again.
     pub(crate) armed: bool,
     pub(crate) once: bool,
 }
@@ -43,7 +44,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Whether `bytes` from `offset` are inside.
+    /// Whether `bytes` from `offset` are inside the region.
     #[inline]
     pub(crate) fn contains(&self, offset: u64, bytes: u64) -> bool {
         offset
@@ -51,7 +52,7 @@ impl Entry {
             .is_some_and(|end| end <= self.length)
     }
 
-    /// The offset of an address, if `bytes` from there are inside.
+    /// The offset of an address, if `bytes` from there are inside the region.
     #[inline]
     pub(crate) fn offset_of(&self, address: u64, bytes: u64) -> Option<u64> {
         let offset = address.checked_sub(self.base)?;
@@ -74,7 +75,7 @@ impl RegionTable {
         Self {
             slots: Vec::new(),
             free: std::collections::VecDeque::new(),
-            // Address 0 stays free, so that a null address is outside of every region.
+            // Address 0 stays unused, so that a null address is outside of every region.
             next_base: SPACING * 16,
             bytes: 0,
             random,
@@ -85,12 +86,12 @@ impl RegionTable {
         self.free.is_empty() && self.slots.len() == REGIONS_MAX
     }
 
-    /// Regions registered now.
+    /// Number of regions registered.
     pub(crate) fn count(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Registers; the table must not be full. Gives key and base address.
+    /// Registers a region; the table must not be full. Returns its key and base address.
     pub(crate) fn insert(
         &mut self,
         block: Arc<Block>,
@@ -98,7 +99,7 @@ impl RegionTable {
         access: Access,
         looker: Arc<AtomicU32>,
     ) -> (u32, u64) {
-        // A slot rests while there are few: a dead key is not soon a live one.
+        // A slot is not reused while few are free, so that a dead key does not soon become a live one.
         let index = if self.free.len() > 64 || self.slots.len() == REGIONS_MAX {
             self.free.pop_front().expect("the table is not full")
         } else {
@@ -142,7 +143,7 @@ impl RegionTable {
             .filter(|entry| entry.key == key)
     }
 
-    /// A thread of this host has ended: it looks at nothing.
+    /// Removes the watches of a thread of this host that has ended.
     pub(crate) fn end_watches(&mut self, thread: u32) {
         for entry in self.slots.iter_mut().flatten() {
             entry.watches.retain(|watch| watch.thread != thread);

@@ -1,5 +1,5 @@
-//! A switch: output queues of each priority, control packets before data, a shared buffer, random early marking of what
-//! leaves, pauses by ingress port.
+//! A switch: output queues for each priority, control packets before data, a shared buffer, random early marking at
+//! egress, pauses by ingress port.
 
 use super::topology::Uplink;
 use crate::counters::SwitchCounters;
@@ -14,24 +14,24 @@ use crate::world::World;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Link {
     Host(u16),
-    /// A switch, and its port of this cable.
+    /// A switch, and the port at its end of the cable.
     Switch(u16, u16),
 }
 
-/// A port with its output queues and what came in by it.
+/// A port with its output queues and an account of what came in by it.
 #[derive(Debug)]
 pub(crate) struct Port {
     pub(crate) link: Link,
-    /// Picoseconds of a byte.
+    /// Picoseconds per byte.
     byte: f64,
     free_at: Ps,
     control: Queues<u32>,
     data: Queues<u32>,
     turns: Turns,
-    /// Of each priority, and of all.
+    /// Queued bytes of each priority, and of all.
     bytes: [u64; PRIORITIES],
     pub(crate) queued_bytes: u64,
-    /// Priorities, a bit each.
+    /// Paused priorities, a bit each.
     paused: u8,
     wakes: bool,
     /// Bytes in the buffer that came in by this port, of each priority.
@@ -59,12 +59,12 @@ impl Port {
         }
     }
 
-    /// Priorities that have something and may send it, a bit each.
+    /// Priorities that have packets and may send them, a bit each.
     fn ready(&self) -> u8 {
         (self.control.waiting() | self.data.waiting()) & !self.paused
     }
 
-    /// Takes the packet that is next: control before data, and these by their turns.
+    /// Takes the next packet: control before data, and data by priority.
     fn take(&mut self) -> Option<u32> {
         let control = self.control.waiting() & !self.paused;
         if control != 0 {
@@ -83,21 +83,21 @@ pub(crate) struct Switch {
     pub(crate) buffer_bytes: u64,
     pub(crate) counters: SwitchCounters,
     pub(crate) random: Random,
-    /// Which of equal paths a flow takes, with what tells it from others.
+    /// Seed of the hash that selects one of several equal paths for a flow.
     pub(crate) salt: u64,
 }
 
 impl Switch {
-    /// Adds a port and gives its number.
+    /// Adds a port and returns its number.
     pub(crate) fn add_port(&mut self, link: Link, gbit_s: f64) -> u16 {
         let turns = self.parameters.turns();
         self.ports.push(Port::new(link, gbit_s, turns));
         (self.ports.len() - 1) as u16
     }
 
-    /// Whether a packet that leaves so many bytes behind in its queue is marked. Switches look when a packet leaves,
-    /// not when it comes: the mark tells of the queue as it is then, and is as old as the way to the receiver, whatever
-    /// the packet waited before.
+    /// Whether a packet that leaves `behind` bytes in its queue is marked. Switches decide when a packet leaves, not
+    /// when it arrives: the mark describes the queue as it is then, and is only as old as the way to the receiver,
+    /// however long the packet waited before.
     fn marks(&mut self, behind: u64) -> bool {
         let p = &self.parameters;
         let (least, most) = (p.ecn_min_bytes, p.ecn_max_bytes);
@@ -109,7 +109,7 @@ impl Switch {
         over >= 1.0 || self.random.chance(probability)
     }
 
-    /// Watches the buffers that may pause a sender of another part.
+    /// Tracks the headroom of buffers that may pause a sender of another part.
     pub(crate) fn watch(&mut self, is_here: impl Fn(u16) -> bool) {
         if self.parameters.lossless == 0.0 {
             return;
@@ -126,7 +126,7 @@ impl Switch {
 }
 
 impl World {
-    /// A packet leaves its NIC for the first switch.
+    /// Sends a packet from its NIC to the first switch.
     pub(crate) fn enter_network(&mut self, packet: u32, at: Ps) {
         let from = self.packets[packet].from;
         let Uplink {
@@ -142,7 +142,7 @@ impl World {
         self.send(from, at + propagation, node(switch), event);
     }
 
-    /// The head of a packet is at a switch. Where it goes on by a faster cable, it waits until its end cannot be late.
+    /// The head of a packet is at a switch. If the next cable is faster, the packet waits until its end cannot be late.
     pub(crate) fn switch_event(&mut self, number: u16, ingress: u16, packet: u32) {
         let entry = &self.packets[packet];
         let Some(egress) = self.network.route(number, entry.to, entry.flow()) else {
@@ -162,7 +162,7 @@ impl World {
         self.queue.push(self.now + gap, node(number), event);
     }
 
-    /// Enough of a packet is at a switch.
+    /// Enough of a packet has arrived at a switch.
     pub(crate) fn gathered_event(&mut self, number: u16, ingress: u16, packet: u32) {
         let entry = &self.packets[packet];
         match self.network.route(number, entry.to, entry.flow()) {
@@ -171,7 +171,7 @@ impl World {
         }
     }
 
-    /// A packet goes on by a port that is free, or waits for it.
+    /// Forwards a packet by a free port, or queues it.
     fn pass_on(&mut self, number: u16, (ingress, egress): (u16, u16), packet: u32) {
         let entry = &self.packets[packet];
         let (bytes, control) = (u64::from(entry.wire_bytes), entry.is_control());
@@ -225,7 +225,7 @@ impl World {
         }
     }
 
-    /// A packet goes no further than this switch.
+    /// Ends a packet's stay at this switch without forwarding it.
     fn leave_switch(&mut self, number: u16, ingress: u16, packet: u32) {
         let switch = &mut self.network.switches[usize::from(number)];
         switch.ports[usize::from(ingress)]
@@ -234,7 +234,7 @@ impl World {
         self.packets.give_back(packet);
     }
 
-    /// A packet is under way to a switch.
+    /// Accounts for a packet on its way to a switch.
     pub(crate) fn expect_at_switch(&mut self, number: u16, ingress: u16, packet: u32) {
         let switch = &mut self.network.switches[usize::from(number)];
         switch.ports[usize::from(ingress)]
@@ -242,7 +242,7 @@ impl World {
             .add(self.packets[packet].wire_bytes, &mut self.tight);
     }
 
-    /// A port is free: the next packet.
+    /// A port is free: sends the next packet.
     pub(crate) fn port_event(&mut self, number: u16, egress: u16) {
         let switch = &mut self.network.switches[usize::from(number)];
         let port = &mut switch.ports[usize::from(egress)];
@@ -284,7 +284,7 @@ impl World {
         }
     }
 
-    /// A port that has something to send looks at it as soon as it is free.
+    /// Schedules a look at the queues of a port as soon as it is free.
     fn wake_port(&mut self, number: u16, egress: u16) {
         let port = &mut self.network.switches[usize::from(number)].ports[usize::from(egress)];
         if port.wakes {
@@ -299,8 +299,8 @@ impl World {
         self.queue.push(at, node(number), event);
     }
 
-    /// Sends a packet out by a port that is free. Switches cut through: what follows is the head, and the end is behind
-    /// it by the time of the slowest cable so far. The last hop delivers whole packets.
+    /// Sends a packet out of a free port. Switches cut through: what is scheduled is the arrival of the head, and the
+    /// end follows by the time of the slowest cable so far. The last hop delivers whole packets.
     fn forward(&mut self, number: u16, egress: u16, packet: u32) {
         let bytes = self.packets[packet].wire_bytes;
         let switch = &mut self.network.switches[usize::from(number)];
@@ -325,7 +325,7 @@ impl World {
         }
     }
 
-    /// Tells whoever sends into a port to stop a priority or to let it go on.
+    /// Tells the sender at the other end of a port's cable to stop or resume a priority.
     fn pause_link(&mut self, number: u16, port: u16, priority: u8, stop: bool) {
         let switch = &self.network.switches[usize::from(number)];
         let at = self.now + switch.parameters.propagation;
@@ -341,7 +341,7 @@ impl World {
         self.send(node(number), at, to, event);
     }
 
-    /// A NIC tells its switch to stop a priority or to let it go on.
+    /// A NIC tells its switch to stop or resume a priority.
     pub(crate) fn pause_upstream(&mut self, host: u16, priority: u8, stop: bool) {
         let uplink = self.network.paths.uplinks[usize::from(host)];
         let (switch, at) = (uplink.switch, self.now + uplink.propagation);

@@ -1,4 +1,4 @@
-//! Which switch a packet passes next: shortest paths, and one of several equal ones by flow.
+//! Routing between switches: shortest paths, with one of several equal ones chosen by flow.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,23 +13,23 @@ use crate::random::mix;
 pub(crate) struct Uplink {
     pub(crate) switch: u16,
     pub(crate) port: u16,
-    /// Of its cable.
+    /// Propagation delay of the cable.
     pub(crate) propagation: Ps,
 }
 
-/// Cables and routes: what does not change while a cluster runs.
+/// Cables and routes, which do not change while a cluster runs.
 #[derive(Debug)]
 pub(crate) struct Paths {
-    /// Of each host.
+    /// Uplink of each host.
     pub(crate) uplinks: Vec<Uplink>,
-    /// For each switch and host the ports on shortest paths.
+    /// Ports on shortest paths, for each switch and host.
     routes: Vec<Vec<Vec<u16>>>,
-    /// Priorities of which switches pause their senders before they drop, a bit each.
+    /// Priorities for which switches pause their senders before they drop, a bit each.
     pub(crate) lossless: u8,
 }
 
 impl Paths {
-    /// Computes the routes; all hosts and links are there.
+    /// Computes the routes from all hosts and links.
     pub(crate) fn new(switches: &[Switch], uplinks: &[(u16, u16)]) -> Self {
         let routes = (0..switches.len())
             .map(|_| vec![Vec::new(); uplinks.len()])
@@ -89,14 +89,14 @@ impl Paths {
         }
     }
 
-    /// Whether there is a way from one host to another.
+    /// Whether there is a path from one host to another.
     pub(crate) fn reaches(&self, from: u16, to: u16) -> bool {
         let switch = self.uplinks[usize::from(from)].switch;
         from == to || !self.routes[usize::from(switch)][usize::from(to)].is_empty()
     }
 }
 
-/// The switches of a part, and the ways between all of them.
+/// The switches of a part, and the paths between all switches.
 #[derive(Debug)]
 pub(crate) struct Network {
     pub(crate) switches: Placed<Switch>,
@@ -104,7 +104,7 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// The port by which a packet of a flow leaves a switch for a host; none when there is no way.
+    /// The port by which a packet of a flow leaves a switch towards a host; `None` if there is no path.
     #[inline]
     pub(crate) fn route(&self, switch: u16, host: u16, flow: u64) -> Option<u16> {
         let ports = &self.paths.routes[usize::from(switch)][usize::from(host)];
