@@ -1,4 +1,4 @@
-//! The requester: answers of the peer, and going back when something was lost.
+//! The requester: answers of the peer, and retransmission after a loss.
 
 use dunlin_verbs::{CompletionStatus, Transport};
 
@@ -11,7 +11,7 @@ use super::pcie::{Cost, ENTRY_BYTES};
 use super::transmit::element_key;
 
 impl World {
-    /// An answer has come; gives the engine's time.
+    /// Handles an answer; returns the engine's time.
     pub(super) fn answered(&mut self, host: u16, qp: u32, packet: u32) -> Ps {
         let mut cost = self.touch_context(host, qp);
         let entry = &self.packets[packet];
@@ -48,8 +48,8 @@ impl World {
         !front.is_some_and(|element| element.packets > 1 && element.first_psn < psn)
     }
 
-    /// Completes what `psn` acknowledges; false when a READ before it still lacks its response, to which the sender
-    /// then goes back.
+    /// Completes everything that `psn` acknowledges. Returns false when a READ before it still lacks its response; the
+    /// sender then goes back to that READ.
     fn acknowledged(&mut self, host: u16, qp: u32, psn: u64, cost: &mut Cost) -> bool {
         let pipeline = self.hosts[usize::from(host)].nic.parameters.pipeline;
         loop {
@@ -70,8 +70,8 @@ impl World {
                 break;
             }
             if last > psn {
-                // Part of a long message has arrived: from there it is sent again, if it must be. What is acknowledged
-                // once more is no progress.
+                // Part of a long message has arrived: a retransmission starts from there. A repeated acknowledgement is
+                // no progress.
                 let known = (psn + 1 - front.first_psn) as u32;
                 if known > front.answered {
                     front.answered = known;
@@ -88,7 +88,7 @@ impl World {
         true
     }
 
-    /// The oldest request is done; gives what its completion costs.
+    /// Completes the oldest request; returns the cost of its completion.
     fn finish_front(&mut self, host: u16, qp: u32, at: Ps) -> Cost {
         let pair = &mut self.pairs[qp as usize];
         let Some(element) = pair.sends.pop_front() else {
@@ -96,7 +96,7 @@ impl World {
         };
         let cq = pair.send_cq;
         pair.base += 1;
-        // When the sender had gone back, the cursor may stand before what is now known to be done.
+        // When the sender had gone back, the cursor may be before what is now known to be complete.
         if pair.cursor < pair.base {
             pair.cursor = pair.base;
             pair.cursor_packet = 0;
@@ -115,7 +115,7 @@ impl World {
         let at = at + cost.engine + cost.latency;
         let written = match (signaled, fetches) {
             (false, _) => 0,
-            // Right behind its data, whose way into memory `at` contains.
+            // Right behind its data; `at` includes their way into memory.
             (true, true) => self.completion_latency(host, true),
             (true, false) => self.dma_write(host, ENTRY_BYTES),
         };
@@ -134,7 +134,7 @@ impl World {
         self.widen(qp);
     }
 
-    /// An answer is missing: asks again from there, once until there is progress.
+    /// An answer is missing: requests it again from there, once until there is progress.
     fn lost_answer(&mut self, host: u16, qp: u32, psn: u64) {
         let pair = &mut self.pairs[qp as usize];
         self.hosts[usize::from(host)].nic.counters.out_of_sequence += 1;
@@ -147,10 +147,10 @@ impl World {
         self.wake_sender(qp);
     }
 
-    /// A response to a READ or an atomic.
+    /// Handles a response to a READ or an atomic.
     fn response(&mut self, host: u16, qp: u32, packet: u32, mut cost: Cost) -> Ps {
         let psn = self.packets[packet].psn;
-        // It acknowledges all before it.
+        // It acknowledges everything before it.
         let front_first = self.pairs[qp as usize]
             .sends
             .front()
@@ -214,7 +214,7 @@ impl World {
         cost.engine
     }
 
-    /// A response acknowledges the requests before its own, not its own.
+    /// Completes the requests before the one that a response answers, but not that one.
     fn acknowledged_before(&mut self, host: u16, qp: u32, psn: u64, cost: &mut Cost) -> bool {
         let own = self.pairs[qp as usize]
             .sends
@@ -231,7 +231,7 @@ impl World {
                         .front()
                         .is_some_and(|e| e.first_psn + u64::from(e.answered) == due) =>
             {
-                // Packets of this very response are missing.
+                // Packets of this response are missing.
                 self.lost_answer(host, qp, due);
                 false
             }
@@ -240,7 +240,7 @@ impl World {
         }
     }
 
-    /// The peer refused a request.
+    /// Handles a refusal of a request by the peer.
     fn refused(&mut self, host: u16, qp: u32, psn: u64, refusal: Refusal, cost: &mut Cost) {
         if psn > 0 && !self.acknowledged(host, qp, psn - 1, cost) {
             return;
@@ -252,7 +252,7 @@ impl World {
             element.packets > 0 && (element.first_psn..end).contains(&psn)
         });
         if due != Some(true) {
-            // Of before: what it refused was repeated since.
+            // An old refusal: what it refused was repeated since.
             return;
         }
         let index = pair.base;

@@ -1,4 +1,4 @@
-//! Answers of the responder: acknowledgements, refusals, responses, in the order of the requests.
+//! Answers of the responder: acknowledgements, refusals and responses, in the order of the requests.
 
 use dunlin_verbs::Transport;
 
@@ -11,7 +11,7 @@ use crate::world::World;
 use super::Source;
 
 impl World {
-    /// A packet for the peer of `qp`.
+    /// Creates a packet for the peer of `qp`.
     fn answer_packet(&mut self, qp: u32, kind: Kind, psn: u64) -> Option<u32> {
         let pair = &self.pairs[qp as usize];
         let peer = pair.peer?;
@@ -34,40 +34,40 @@ impl World {
         Some(index)
     }
 
-    /// Everything up to `psn` has come.
+    /// Acknowledges everything up to `psn`.
     pub(super) fn acknowledge(&mut self, qp: u32, psn: u64) {
         if let Some(packet) = self.answer_packet(qp, Kind::Acknowledge, psn) {
             self.queue_answer(qp, packet);
         }
     }
 
-    /// The request at `psn` is not carried out.
+    /// Refuses the request at `psn`.
     pub(super) fn refuse(&mut self, qp: u32, psn: u64, refusal: Refusal) {
         if let Some(packet) = self.refusal_packet(qp, psn, refusal) {
             self.queue_answer(qp, packet);
         }
     }
 
-    /// That the request at `psn` is not carried out.
+    /// Creates the refusal of the request at `psn`.
     pub(super) fn refusal_packet(&mut self, qp: u32, psn: u64, refusal: Refusal) -> Option<u32> {
         self.answer_packet(qp, Kind::Refuse(refusal), psn)
     }
 
-    /// The old value of an atomic.
+    /// Creates the response of an atomic, with the old value.
     pub(super) fn atomic_packet(&mut self, qp: u32, psn: u64, old: u64) -> Option<u32> {
         let packet = self.answer_packet(qp, Kind::AtomicResponse, psn)?;
         self.packets[packet].operands = [old, 0];
         Some(packet)
     }
 
-    /// The old value of an atomic that was repeated.
+    /// Sends the old value of an atomic that was repeated.
     pub(super) fn answer_atomic(&mut self, qp: u32, psn: u64, old: u64) {
         if let Some(packet) = self.atomic_packet(qp, psn, old) {
             self.queue_answer(qp, packet);
         }
     }
 
-    /// A notification of congestion goes at once.
+    /// Sends a congestion notification at once.
     pub(super) fn send_notification(&mut self, qp: u32) {
         if let Some(packet) = self.answer_packet(qp, Kind::Congestion, 0) {
             let pipeline = self.pipeline_of(qp);
@@ -80,7 +80,7 @@ impl World {
         self.hosts[usize::from(host)].nic.parameters.pipeline
     }
 
-    /// An answer that is ready leaves, or waits behind those before it. An engine is at work on what it answers.
+    /// Sends an answer that is ready, or queues it behind those before it. Called while an engine handles the request.
     fn queue_answer(&mut self, qp: u32, packet: u32) {
         let first = self.pairs[qp as usize].answers.is_empty();
         if first && !self.is_held(qp, packet) {
@@ -96,9 +96,9 @@ impl World {
         }
     }
 
-    /// Whether a packet may not be given to the wire now: its priority is paused, or it brings data, and the wire has
-    /// enough or its flow was slowed down. Acknowledgements do not wait for the wire's room: they are short, and fewer
-    /// than the packets that came.
+    /// Whether a packet may not be given to the wire now: its priority is paused, or it carries data, and the wire has
+    /// enough or its flow was slowed down. Acknowledgements do not wait for room on the wire: they are short, and fewer
+    /// than the packets that arrived.
     fn is_held(&self, qp: u32, packet: u32) -> bool {
         let entry = &self.packets[packet];
         let nic = &self.hosts[usize::from(entry.from)].nic;
@@ -110,7 +110,7 @@ impl World {
         entry.to != entry.from && (paused || data())
     }
 
-    /// The READ or atomic that was awaited first has its answer.
+    /// Sets the answer of the oldest READ or atomic that awaits one.
     pub(super) fn resolve_answer(&mut self, qp: u32, answer: Option<Answer>) {
         let answers = &mut self.pairs[qp as usize].answers;
         let awaited = answers
@@ -127,7 +127,7 @@ impl World {
         self.drain_answers(qp);
     }
 
-    /// Sends the answers whose turn it is.
+    /// Sends the answers that are ready, in order.
     pub(super) fn drain_answers(&mut self, qp: u32) {
         let pipeline = self.pipeline_of(qp);
         while let Some(&Answer::Packet(packet)) = self.pairs[qp as usize].answers.front() {
@@ -149,7 +149,8 @@ impl World {
         }
     }
 
-    /// Puts the answers of a queue pair into the ring of senders if the next is ready; false where nothing changes.
+    /// Puts the answers of a queue pair into the ring of senders if the next one is ready; returns false if nothing
+    /// changes.
     fn ring_answers(&mut self, qp: u32) -> bool {
         if !self.may_answer(qp) {
             return false;
@@ -171,7 +172,7 @@ impl World {
         !pair.answers_paced && matches!(next, Some(Answer::Stream { .. } | Answer::Packet(_)))
     }
 
-    /// Sends the next packet of the answers; gives the engine's time, or none when there was nothing to send.
+    /// Sends the next packet of the answers. Returns the engine's time, or `None` when there was nothing to send.
     pub(super) fn transmit_answer(&mut self, host: u16, qp: u32) -> Option<Ps> {
         let next = self.pairs[qp as usize].answers.front().copied()?;
         let brings_data = match next {
@@ -183,7 +184,7 @@ impl World {
         }
         match next {
             Answer::Awaited => None,
-            // The engine has had its time for it with the request.
+            // The engine's time for it was charged with the request.
             Answer::Packet(packet) => {
                 self.pairs[qp as usize].answers.pop_front();
                 let pipeline = self.pipeline_of(qp);
@@ -194,7 +195,7 @@ impl World {
         }
     }
 
-    /// Sends the next packet of a long answer, which is the first of the queue pair.
+    /// Sends the next packet of a long answer, which is the first answer of the queue pair.
     fn transmit_stream(&mut self, host: u16, qp: u32, stream: Answer) -> Option<Ps> {
         let Answer::Stream {
             psn,
@@ -233,7 +234,7 @@ impl World {
         Some(engine)
     }
 
-    /// A packet of a READ's response, with its bytes. When the region has ended meanwhile it is a refusal.
+    /// Creates a packet of a READ's response, with its bytes, or a refusal if the region has ended meanwhile.
     pub(super) fn read_packet(
         &mut self,
         host: u16,

@@ -1,18 +1,18 @@
-//! Which packets of RC ask for an acknowledgement.
+//! Which packets of RC request an acknowledgement.
 //!
-//! The drivers tell NICs to ask at least once in 256 packets (`log_ack_req_freq` of mlx5, `ack_req_freq` of mlx4), and
-//! a completion that was asked for needs one. Of what is sent behind the last of these nothing is heard, until the
-//! transport timer looks.
+//! The drivers tell NICs to request one at least once in 256 packets (`log_ack_req_freq` of mlx5, `ack_req_freq` of
+//! mlx4), and a signaled request needs one. Packets sent after the last of these are not acknowledged until the
+//! transport timer fires.
 
 use dunlin_verbs::{SendFlags, Transport};
 
 use crate::world::World;
 
-/// Packets of what is sent again between two that ask: how far it got is what the sender wants to know.
+/// Number of retransmitted packets between two that request an acknowledgement: the sender wants to know its progress.
 const CAREFUL: u64 = 32;
 
 impl World {
-    /// Lets the packet that is sent next ask for an acknowledgement, if it is its turn.
+    /// Lets the next packet to be sent request an acknowledgement, if one is due.
     pub(super) fn ask(&mut self, qp: u32, packet: u32) {
         let pair = &mut self.pairs[qp as usize];
         if pair.transport != Transport::ReliableConnection {
@@ -34,7 +34,8 @@ impl World {
             most
         };
         let window = self.window_of(qp);
-        // By window: what is heard of lets more out, so the last packet of a full window asks, and some before it.
+        // With a window: acknowledgements let more packets out, so the last packet of a full window requests one, and
+        // some before it.
         let most = window.map_or(most, |packets| most.min((packets / 4).max(1)));
         let pair = &mut self.pairs[qp as usize];
         let fills = window.is_some_and(|packets| pair.in_flight() + 1 >= packets);
@@ -48,8 +49,8 @@ impl World {
         }
     }
 
-    /// The timer has fired: when none of what is not acknowledged asked to be, the last of it is sent again and asks.
-    /// False when one had.
+    /// The timer has fired: if none of the unacknowledged packets requested an acknowledgement, the last of them is
+    /// sent again and requests one. Returns false when one had.
     pub(super) fn probe(&mut self, qp: u32) -> bool {
         let pair = &mut self.pairs[qp as usize];
         let oldest = pair

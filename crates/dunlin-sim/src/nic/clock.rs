@@ -1,4 +1,4 @@
-//! The NIC's own clock, which stamps completions: it begins at some time and runs a little fast or slow.
+//! The NIC's own clock, which timestamps completions: it has an offset and runs a little fast or slow.
 
 use crate::event::{Ps, NS};
 use crate::parameters::NicParameters;
@@ -8,16 +8,16 @@ use crate::random::Random;
 const PER_MILLION: f64 = 1_000.0;
 const BILLION: i128 = 1_000_000_000;
 
-/// See the module.
+/// The clock of a NIC; see the module.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     ahead: Ps,
-    /// Parts per billion that it gains.
+    /// Drift in parts per billion; positive if the clock is fast.
     gain: i64,
 }
 
 impl Clock {
-    /// That of a host's NIC, drawn within what the parameters allow.
+    /// The clock of a host's NIC, drawn within the limits of the parameters.
     pub(crate) fn draw(parameters: &NicParameters, seed: u64, host: u64) -> Self {
         let mut random = Random::of(seed, "clock", host);
         let ahead = (parameters.clock_offset_ns * NS as f64) as u64;
@@ -28,7 +28,7 @@ impl Clock {
         }
     }
 
-    /// What it shows at a time of the simulation, in nanoseconds.
+    /// The clock's reading at a time of the simulation, in nanoseconds.
     pub(crate) fn ns(&self, now: Ps) -> u64 {
         let gained = i128::from(now) * i128::from(self.gain) / BILLION;
         let shown = i128::from(now) + gained + i128::from(self.ahead);

@@ -1,5 +1,5 @@
-//! Congestion control of the NIC: DCQCN (Zhu et al., SIGCOMM'15) with the vendor's constants. That by a window stands
-//! in `window.rs`.
+//! Congestion control of the NIC by rate: DCQCN (Zhu et al., SIGCOMM'15) with the vendor's constants. Control by a
+//! window is in `window.rs`.
 
 use std::collections::VecDeque;
 
@@ -10,10 +10,10 @@ use super::Source;
 use crate::event::{Event, Ps};
 use crate::world::World;
 
-/// The rate of a flow that congestion has slowed down. A flow that may send at the rate of the line has none.
+/// The rate of a flow that congestion has slowed down. A flow that may send at line rate has none.
 #[derive(Clone, Debug)]
 pub(crate) struct RateControl {
-    /// Gigabits a second.
+    /// Gigabits per second.
     current: f64,
     target: f64,
     alpha: f64,
@@ -24,20 +24,20 @@ pub(crate) struct RateControl {
     pace: Pace,
 }
 
-/// Whose turn it is to send: all queue pairs of a flow have its rate together.
+/// The turns of a flow's senders: all queue pairs of a flow share its rate.
 #[derive(Clone, Debug, Default)]
 struct Pace {
     /// When the next packet of the flow may leave.
     next_at: Ps,
-    /// Who waits for that, with the stamp of its queue pair.
+    /// Sources that wait for that time, with the stamps of their queue pairs.
     waiting: VecDeque<(Source, u32)>,
-    /// When the first of them is let go; never where none waits.
+    /// When the first of them is released; never if none waits.
     wakes_at: Option<Ps>,
     stamp: u32,
 }
 
 impl RateControl {
-    /// One at the rate of the line.
+    /// Starts at line rate.
     fn new(line: f64, now: Ps) -> Self {
         Self {
             current: line,
@@ -54,32 +54,32 @@ impl RateControl {
         }
     }
 
-    /// How long bytes take at the rate that it has.
+    /// The time that bytes take at the current rate.
     fn time(&self, bytes: f64) -> Ps {
         (bytes * 8_000.0 / self.current) as Ps
     }
 
-    /// The rate was another before: what is left to wait follows it, as a NIC's shaper does.
+    /// Adapts the remaining wait after the rate has changed from `before`, as a NIC's shaper does.
     fn follow(&mut self, before: f64, now: Ps) {
         let left = self.pace.next_at.saturating_sub(now);
         self.pace.next_at = now + (left as f64 * before / self.current) as Ps;
     }
 
-    /// Slows the flow down. With `clamps` it recovers to the rate that it has now, as in the paper (algorithm 1).
-    /// Without, which is how NICs are delivered, one that has not risen since it fell last still recovers to what it
-    /// fell from first.
+    /// Reduces the rate. With `clamps` the flow recovers to the rate that it has now, as in the paper (algorithm 1).
+    /// Without, which is how NICs are delivered, a flow that has not risen since its last reduction still recovers to
+    /// the rate from which it fell first.
     fn fall(&mut self, clamps: bool) {
         if clamps || self.rounds > 0 {
             self.target = self.current;
         }
-        // No slower than a megabit a second.
+        // At least a megabit per second.
         self.current = (self.current * (1.0 - self.alpha / 2.0)).max(0.001);
         self.rounds = 0;
     }
 }
 
 impl World {
-    /// The flow of a queue pair, as its NIC's congestion control sees it.
+    /// The flow of a queue pair, as its NIC's congestion control defines it.
     fn flow_of(&self, qp: u32) -> u32 {
         let pair = &self.pairs[qp as usize];
         let per_destination = self.hosts[usize::from(pair.host)]
@@ -92,7 +92,7 @@ impl World {
         }
     }
 
-    /// A marked packet has come: its sender is told, not more often than every so many microseconds.
+    /// Notifies the sender of a marked packet, at most once in every notification interval.
     pub(super) fn notify_congestion(&mut self, qp: u32, _packet: u32) {
         let pair = &mut self.pairs[qp as usize];
         let host = usize::from(pair.host);
@@ -104,7 +104,7 @@ impl World {
         self.send_notification(qp);
     }
 
-    /// A notification has come.
+    /// Handles a congestion notification.
     pub(super) fn slow_down(&mut self, qp: u32) {
         let (flow, now) = (self.flow_of(qp), self.now);
         let host = self.pairs[qp as usize].host;
@@ -133,7 +133,7 @@ impl World {
         let rate = nic.rates.entry(flow);
         let rate = rate.or_insert_with(|| RateControl::new(line, now));
         let first = rate.cut_at.is_none();
-        // The notifications of one period are one, however many queue pairs of the flow they are for.
+        // The notifications of one period count as one, however many queue pairs of the flow they are for.
         if first || now >= rate.alpha_at + period {
             let quiet = (now - rate.alpha_at)
                 .checked_div(period)
@@ -157,7 +157,7 @@ impl World {
         self.plan_pace(host, flow);
     }
 
-    /// A flow may go faster.
+    /// Raises the rate of a flow.
     pub(crate) fn rate_event(&mut self, host: u16, flow: u32, stamp: u32) {
         let nic = &mut self.hosts[usize::from(host)].nic;
         let p = &nic.parameters;
@@ -191,8 +191,8 @@ impl World {
         }
     }
 
-    /// Packets of a queue pair that may be out, where its NIC controls congestion by a window: only RC hears of what it
-    /// sent.
+    /// Number of packets that a queue pair may have in flight, where its NIC controls congestion by a window. Only RC
+    /// is acknowledged, so only RC has one.
     #[inline]
     pub(super) fn window_of(&self, qp: u32) -> Option<u64> {
         let pair = &self.pairs[qp as usize];
@@ -208,8 +208,8 @@ impl World {
         )
     }
 
-    /// Whether the window lets another packet out. It does when nothing that is out has asked for an acknowledgement: a
-    /// window that has shrunk must not wait for what will not come.
+    /// Whether the window permits another packet. It always does when no packet in flight has requested an
+    /// acknowledgement: a window that has shrunk must not wait for one that will not come.
     #[inline]
     pub(super) fn is_within_window(&self, qp: u32) -> bool {
         let Some(packets) = self.window_of(qp) else {
@@ -219,7 +219,7 @@ impl World {
         pair.in_flight() < packets || pair.asked <= pair.oldest_psn()
     }
 
-    /// Something was acknowledged.
+    /// Adapts the window after an acknowledgement.
     pub(super) fn widen(&mut self, qp: u32) {
         let now = self.now;
         let pair = &mut self.pairs[qp as usize];
@@ -234,7 +234,7 @@ impl World {
         }
     }
 
-    /// A packet of a request was sent.
+    /// Accounts for a packet of a request that was sent.
     pub(super) fn pace_request(&mut self, qp: u32, packet: u32) {
         let bytes = self.packets[packet].wire_bytes;
         if let Some(window) = &mut self.pairs[qp as usize].window {
@@ -243,7 +243,8 @@ impl World {
         self.pace(qp, packet);
     }
 
-    /// A packet was sent: the next of a slowed flow, whichever queue pair it is of, waits for its turn.
+    /// Accounts for a packet that was sent: the next one of a slowed flow, from any of its queue pairs, waits for its
+    /// turn.
     pub(super) fn pace(&mut self, qp: u32, packet: u32) {
         let host = usize::from(self.pairs[qp as usize].host);
         let bytes = self.packets[packet].wire_bytes;
@@ -256,7 +257,7 @@ impl World {
         }
     }
 
-    /// Whether the flow of this queue pair was slowed down.
+    /// Whether the flow of this queue pair is slowed down.
     pub(super) fn is_slowed(&self, qp: u32) -> bool {
         let rates = &self.hosts[usize::from(self.pairs[qp as usize].host)]
             .nic
@@ -264,7 +265,7 @@ impl World {
         !rates.is_empty() && rates.contains_key(&self.flow_of(qp))
     }
 
-    /// Whether it is not the turn of this source's flow: then it is woken when it is.
+    /// Whether this source has to wait for its flow's turn; if so, it is woken then.
     pub(super) fn awaits_turn(&mut self, source: Source) -> bool {
         let (Source::Requests(qp) | Source::Answers(qp)) = source;
         let (host, stamp) = (self.pairs[qp as usize].host, self.pairs[qp as usize].stamp);
@@ -285,7 +286,7 @@ impl World {
         true
     }
 
-    /// Makes sure that the first that waits is let go when the flow's next packet may leave.
+    /// Makes sure that the first source that waits is released when the flow's next packet may leave.
     fn plan_pace(&mut self, host: u16, flow: u32) {
         let now = self.now;
         let Some(rate) = self.hosts[usize::from(host)].nic.rates.get_mut(&flow) else {
@@ -301,7 +302,7 @@ impl World {
         self.queue.push(at, host, Event::Pace { host, flow, stamp });
     }
 
-    /// It is the turn of a flow.
+    /// A flow's next packet may leave.
     pub(crate) fn pace_event(&mut self, host: u16, flow: u32, stamp: u32) {
         let now = self.now;
         let nic = &mut self.hosts[usize::from(host)].nic;
@@ -320,7 +321,7 @@ impl World {
             next = rate.and_then(|rate| rate.pace.waiting.pop_front());
         }
         if let Some(rate) = self.hosts[usize::from(host)].nic.rates.get_mut(&flow) {
-            // The engine was busy and it has not sent yet: the one behind it has its turn a packet later.
+            // The engine was busy and the source has not sent yet: the one behind it has its turn a packet later.
             if rate.pace.next_at <= now && !rate.pace.waiting.is_empty() {
                 rate.pace.next_at = now + rate.time(mtu);
             }
@@ -328,7 +329,7 @@ impl World {
         self.plan_pace(host, flow);
     }
 
-    /// A source waits no more; false when it has nothing to send.
+    /// Releases a source that waits; returns false when it has nothing to send.
     fn let_go(&mut self, source: Source, stamp: u32) -> bool {
         let (Source::Requests(qp) | Source::Answers(qp)) = source;
         let pair = &mut self.pairs[qp as usize];

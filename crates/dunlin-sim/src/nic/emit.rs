@@ -1,4 +1,4 @@
-//! Leaving the NIC: the wire as a server, the order of a queue pair's packets, fault rules, the way into the network.
+//! Leaving the NIC: the wire as a server, the order of a queue pair's packets, fault rules, and entry into the network.
 
 use crate::event::{Event, Ps};
 use crate::faults::Verdict;
@@ -6,21 +6,22 @@ use crate::observe::{Activity, Part};
 use crate::packet::Kind;
 use crate::world::World;
 
-/// A packet that leaves.
+/// The result of sending a packet.
 struct Left {
-    /// What the wire adds: waiting for its turn, and its own time.
+    /// Time that the wire adds: waiting for its turn, and transmission.
     wire: Ps,
-    /// When it begins to leave, and when it has gone.
+    /// When the packet begins to leave, and when it has left.
     at: Ps,
     gone: Ps,
-    /// How long it waits for the one before it of its queue pair.
+    /// How long it waits for the packet before it of its queue pair.
     held_back: Ps,
 }
 
 impl World {
-    /// A request's packet leaves after `delay`; gives what the wire adds. Requests of a queue pair leave in order.
-    /// Where one waits for what others need not (its element, its context), those behind it wait in the NIC, which has
-    /// room for as many as between engine and wire: then the queue pair pauses until the first of them leaves.
+    /// Sends a packet of a request after `delay`; returns the time that the wire adds. Requests of a queue pair leave
+    /// in order. If one waits for something of its own (its element, its context), those behind it wait in the NIC,
+    /// which has room for as many as between engine and wire; beyond that the queue pair pauses until the first of them
+    /// leaves.
     pub(super) fn emit_request(&mut self, qp: u32, packet: u32, delay: Ps) -> Ps {
         let left = self.leave(packet, delay, self.pairs[qp as usize].leaves_at);
         let pair = &mut self.pairs[qp as usize];
@@ -39,7 +40,7 @@ impl World {
         left.wire
     }
 
-    /// An answer leaves after `delay`, behind the answers before it.
+    /// Sends an answer after `delay`, behind the answers before it.
     pub(super) fn emit_answer(&mut self, qp: u32, packet: u32, delay: Ps) {
         let left = self.leave(packet, delay, self.pairs[qp as usize].answers_at);
         self.pairs[qp as usize].answers_at = left.gone;
@@ -49,15 +50,15 @@ impl World {
         self.travel(packet, left.at);
     }
 
-    /// A packet of the NIC itself leaves.
+    /// Sends a packet of the NIC itself.
     pub(super) fn emit_control(&mut self, packet: u32, delay: Ps) {
         let left = self.leave(packet, delay, 0);
         self.travel(packet, left.at);
     }
 
-    /// Takes the wire's time: the packet waits for those that were given to the wire before. Latency keeps nobody
-    /// waiting, but for the packets of its own queue pair: these come one after the other out of the wire, too, so
-    /// `not_before` is when the one before has gone.
+    /// Takes the wire's time: the packet waits for those that were given to the wire before it. Latency delays no other
+    /// packets except those of the same queue pair: these also leave the wire in order, so `not_before` is when the one
+    /// before has left.
     fn leave(&mut self, packet: u32, delay: Ps, not_before: Ps) -> Left {
         let entry = &mut self.packets[packet];
         let host = entry.from;
@@ -89,7 +90,7 @@ impl World {
         }
     }
 
-    /// Into the network at `at`, unless a fault rule says otherwise.
+    /// Sends a packet into the network at `at`, unless a fault rule decides otherwise.
     pub(crate) fn travel(&mut self, packet: u32, at: Ps) {
         let (from, to) = (self.packets[packet].from, self.packets[packet].to);
         if self.hosts[usize::from(from)].crashed {

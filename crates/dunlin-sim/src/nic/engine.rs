@@ -1,4 +1,4 @@
-//! Engines: which piece of work is next.
+//! Engines: the choice of the next piece of work.
 
 use dunlin_verbs::{SendFlags, Transport};
 
@@ -8,11 +8,11 @@ use crate::world::World;
 
 use super::{Source, RECEIVER};
 
-/// DMA writes may be this far behind before the engine stops taking packets in.
+/// Backlog of DMA writes above which the engine stops processing arrived packets.
 const UP_BACKLOG: Ps = 1_000_000;
 
 impl World {
-    /// Something may be to do for an engine: does it, or makes sure that it will be done.
+    /// Lets an engine do work that may be available, or makes sure that it will be done.
     pub(crate) fn kick(&mut self, host: u16, engine: u8) {
         let now = self.now;
         let state = &mut self.hosts[usize::from(host)].nic.engines[usize::from(engine)];
@@ -24,8 +24,8 @@ impl World {
         }
     }
 
-    /// Has an engine look at `at` for what is to do, if it does not look sooner. Unlike a kick it may come from what
-    /// the engine itself is doing.
+    /// Schedules a look of an engine at its work for `at`, unless it looks sooner. Unlike a kick, this may be called
+    /// from what the engine itself is doing.
     pub(super) fn plan_engine(&mut self, host: u16, engine: u8, at: Ps) {
         let state = &mut self.hosts[usize::from(host)].nic.engines[usize::from(engine)];
         if state.wakes_at > at {
@@ -44,13 +44,13 @@ impl World {
         self.kick(host, engine);
     }
 
-    /// Carries out one piece of work and plans the next.
+    /// Carries out one piece of work and schedules the next.
     fn run_engine(&mut self, host: u16, engine: u8) {
         loop {
             let now = self.now;
             let nic = &self.hosts[usize::from(host)].nic;
             let sends = nic.sender() == engine;
-            // When it cannot send or receive for lack of room further on: until when.
+            // The time until which it cannot send or receive for lack of room further on.
             let mut not_before = Ps::MAX;
             let mut may_receive = engine == RECEIVER && nic.arrived.waiting() != 0;
             if may_receive && nic.up_free > now + UP_BACKLOG {
@@ -68,7 +68,7 @@ impl World {
                 may_send = false;
             }
             if may_receive && may_send {
-                // What has arrived goes first: it holds buffers, a request only waits in host memory.
+                // Arrived packets go first: they occupy buffers, while a request only waits in host memory.
                 may_send = false;
             }
             let time = if may_receive {
@@ -114,7 +114,7 @@ impl World {
         time
     }
 
-    /// Lets the next source send one packet; none when it had nothing after all.
+    /// Lets the next source send one packet; `None` when it had nothing to send after all.
     fn send_next(&mut self, host: u16) -> Option<Ps> {
         let nic = &mut self.hosts[usize::from(host)].nic;
         let priority = nic.sends.next(nic.ring.waiting() & !nic.paused)?;
@@ -166,7 +166,7 @@ impl World {
         time
     }
 
-    /// The priority of what a source sends next: datagrams have that of their address handles.
+    /// The priority of what a source sends next: datagrams have the priority of their address handles.
     fn priority_of(&self, source: Source) -> u8 {
         let (Source::Requests(qp) | Source::Answers(qp)) = source;
         let pair = &self.pairs[qp as usize];
@@ -179,7 +179,8 @@ impl World {
         }
     }
 
-    /// When the next request only waits for bytes on their way into memory: looks again when they are there.
+    /// If the next request only waits for bytes on their way into memory, schedules another look for when they have
+    /// arrived.
     fn plan_fence(&mut self, qp: u32) {
         let pair = &self.pairs[qp as usize];
         let (host, stamp, at) = (pair.host, pair.stamp, pair.fenced_until);

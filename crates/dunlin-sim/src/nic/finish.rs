@@ -1,4 +1,4 @@
-//! Ends of requests: completions, failures, flushes.
+//! The end of requests: completions, failures, flushes.
 
 use dunlin_verbs::{
     AsyncEvent, Completion, CompletionOpcode, CompletionStatus, Notify, QueuePairState, SendFlags,
@@ -12,8 +12,8 @@ use crate::work::{Element, Receive, Verb};
 use crate::world::World;
 
 impl World {
-    /// Completes a request at `at`, if it asked for that or failed. Completions of a queue pair appear in order, and of
-    /// what failed not before the last bytes that it has under way into memory are there.
+    /// Completes a request at `at`, if it is signaled or failed. Completions of a queue pair appear in order, and those
+    /// of failed requests not before the last bytes that the queue pair has on their way into memory have arrived.
     pub(super) fn complete_send(
         &mut self,
         qp: u32,
@@ -58,7 +58,7 @@ impl World {
         );
     }
 
-    /// Completes a RECEIVE at `at`, as [`Self::complete_send`] does requests.
+    /// Completes a RECEIVE at `at`, in the same way as [`Self::complete_send`].
     pub(super) fn complete_receive(
         &mut self,
         qp: u32,
@@ -96,7 +96,7 @@ impl World {
         self.queue.push(at, host, Event::Complete { entry });
     }
 
-    /// A completion becomes visible.
+    /// Makes a completion visible.
     pub(crate) fn completion_event(&mut self, entry: u32) {
         let Pending {
             cq,
@@ -126,7 +126,7 @@ impl World {
         self.announce(cq, urgent);
     }
 
-    /// Tells who waits for a queue that something came.
+    /// Notifies the thread or channel that waits for a completion queue.
     fn announce(&mut self, cq: u32, urgent: bool) {
         let queue = &mut self.cqs[cq];
         let raises = match queue.armed {
@@ -162,12 +162,12 @@ impl World {
         self.announce(cq, true);
     }
 
-    /// The request at `index` failed: it completes with `status`, what stands behind it is flushed. RC queue pairs are
-    /// in error then, the others stop sending.
+    /// Fails the request at `index`: it completes with `status`, and those behind it are flushed. RC queue pairs move
+    /// to the error state, the others stop sending.
     pub(super) fn fail_send(&mut self, qp: u32, index: u64, status: CompletionStatus) {
         let now = self.now;
         while self.pairs[qp as usize].base < index {
-            // What was sent before and is not acknowledged cannot be known to have succeeded.
+            // Requests that were sent before and are not acknowledged cannot be known to have succeeded.
             let Some(element) = self.pairs[qp as usize].sends.pop_front() else {
                 break;
             };
@@ -187,7 +187,7 @@ impl World {
         }
     }
 
-    /// To the error state: everything is flushed.
+    /// Moves a queue pair to the error state and flushes everything.
     pub(crate) fn fail_pair(&mut self, qp: u32) {
         self.pairs[qp as usize].state = QueuePairState::Error;
         self.drop_answers(qp);
@@ -195,14 +195,15 @@ impl World {
         self.flush_receives(qp);
     }
 
-    /// To the error state of a responder that has refused a request: what it has still to answer before, it answers.
+    /// Moves a responder that has refused a request to the error state; it still sends the answers that are due before
+    /// the refusal.
     pub(super) fn fail_pair_after_answers(&mut self, qp: u32) {
         self.pairs[qp as usize].state = QueuePairState::Error;
         self.flush_sends(qp);
         self.flush_receives(qp);
     }
 
-    /// Answers that were not sent yet vanish.
+    /// Drops answers that were not sent yet.
     pub(crate) fn drop_answers(&mut self, qp: u32) {
         while let Some(answer) = self.pairs[qp as usize].answers.pop_front() {
             if let Answer::Packet(packet) = answer {
@@ -224,7 +225,7 @@ impl World {
         }
     }
 
-    /// Completes the RECEIVEs of a queue pair's own queue, and the one that a message was filling, as flushed.
+    /// Completes as flushed the RECEIVEs of a queue pair's own queue, and the one that a message was filling.
     pub(crate) fn flush_receives(&mut self, qp: u32) {
         let pair = &mut self.pairs[qp as usize];
         let filling = pair
@@ -242,7 +243,7 @@ impl World {
         }
     }
 
-    /// Completes one RECEIVE without success.
+    /// Completes one RECEIVE with an error.
     pub(super) fn fail_receive(&mut self, qp: u32, id: u64, status: CompletionStatus) {
         let opcode = CompletionOpcode::Receive;
         let completion = Completion {

@@ -1,9 +1,9 @@
-//! The NIC: its state and what its parts share.
+//! The NIC: its state, and what its modules share.
 //!
-//! A NIC has one or two *engines* that carry out one piece of work after the other: a request's packet to send, or a
-//! packet that has arrived. Engines, PCIe in both directions and the wire are servers in virtual time: a piece of work
-//! waits for those before it. What only takes time without keeping others waiting (pipeline stages, DMA round trips) is
-//! added as latency.
+//! A NIC has one or two *engines*, each of which carries out one piece of work after the other: a packet of a request
+//! to send, or a packet that has arrived. Engines, PCIe in both directions and the wire are servers in virtual time: a
+//! piece of work waits for those before it. What takes time without delaying others (pipeline stages, DMA round trips)
+//! is added as latency.
 
 mod acknowledge;
 mod answer;
@@ -35,12 +35,12 @@ use clock::Clock;
 pub(crate) use congestion::RateControl;
 pub(crate) use window::Window;
 
-/// Whose turn it is in the ring of senders.
+/// An entry in the ring of senders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// Requests of this queue pair.
     Requests(u32),
-    /// Answers of this queue pair that do not leave as soon as they are ready: long ones, and what must wait.
+    /// Answers of this queue pair that are not sent as soon as they are ready: long ones, and those that must wait.
     Answers(u32),
 }
 
@@ -48,7 +48,7 @@ pub(crate) enum Source {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Engine {
     pub(crate) free_at: Ps,
-    /// When its next event is, or the end of time.
+    /// Time of its next event, or the end of time.
     pub(crate) wakes_at: Ps,
 }
 
@@ -57,17 +57,17 @@ pub(crate) const RECEIVER: u8 = 0;
 /// Number of the engine that sends.
 pub(crate) const SENDER: u8 = 1;
 
-/// Packets of the largest size that may wait between engine and wire.
+/// Number of packets of the largest size that may wait between engine and wire.
 const WIRE_BACKLOG_PACKETS: f64 = 3.0;
 
 /// A NIC.
 #[derive(Debug)]
 pub(crate) struct Nic {
     pub(crate) parameters: NicParameters,
-    /// Contexts as the requester and as the responder needs them.
+    /// Contexts as needed by the requester and by the responder.
     pub(crate) contexts: Cache,
     pub(crate) responders: Cache,
-    /// Contexts of completion queues, where the NIC may miss them.
+    /// Contexts of completion queues, if the NIC may miss them.
     pub(crate) completions: Option<Cache>,
     pub(crate) elements: Cache,
     pub(crate) translations: Cache,
@@ -76,33 +76,33 @@ pub(crate) struct Nic {
     pub(crate) arrived_bytes: [u64; PRIORITIES],
     pub(crate) ring: Queues<Source>,
     pub(crate) burst_left: [u32; PRIORITIES],
-    /// Whose turn it is to be taken in, and to be sent.
+    /// Turns of the priorities for processing arrived packets, and for sending.
     pub(crate) receives: Turns,
     pub(crate) sends: Turns,
     pub(crate) wire_free: Ps,
     pub(crate) up_free: Ps,
     pub(crate) down_free: Ps,
-    /// A fault: it reaches host memory again then.
+    /// A fault: the time from which it reaches host memory again.
     pub(crate) dma_from: Ps,
-    /// A fault: how many times as long bytes take over PCIe.
+    /// A fault: the factor by which PCIe transfers take longer.
     pub(crate) dma_slowness: f64,
     pub(crate) fetch_free: Ps,
     pub(crate) atomic_free: Ps,
-    /// Priorities that are paused, and that it has paused, a bit each.
+    /// Priorities in which it is paused, and those that it has paused, a bit each.
     pub(crate) paused: u8,
     pub(crate) pause_sent: u8,
     pub(crate) headroom: Headroom,
-    /// Rates that congestion control keeps down, by destination or queue pair.
+    /// Rates reduced by congestion control, by destination or queue pair.
     pub(crate) rates: BTreeMap<u32, RateControl>,
     pub(crate) counters: Counters,
     pub(crate) clock: Clock,
-    /// Picoseconds of a byte on the wire and on PCIe.
+    /// Picoseconds per byte on the wire and on PCIe.
     pub(crate) wire_byte: f64,
     pub(crate) pcie_byte: f64,
     pub(crate) random: Random,
 }
 
-/// What a cache gives up when a set is full.
+/// The entry that a cache evicts from a full set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Victim {
     Random,
@@ -168,12 +168,12 @@ impl Nic {
         }
     }
 
-    /// Bytes of a priority in its buffer above which it pauses its switch, where it may.
+    /// Bytes of a priority in the NIC's buffer above which it pauses its switch, if it may.
     pub(crate) fn pause_level(&self) -> u64 {
         self.parameters.rx_buffer_bytes as u64 / 2
     }
 
-    /// What may wait between engine and wire, in the wire's time.
+    /// Backlog allowed between engine and wire, as time on the wire.
     pub(crate) fn wire_backlog(&self) -> Ps {
         (WIRE_BACKLOG_PACKETS * self.parameters.mtu_bytes * self.wire_byte) as Ps
     }
@@ -187,13 +187,13 @@ impl Nic {
         }
     }
 
-    /// How long bytes take over PCIe.
+    /// The time that bytes take over PCIe.
     #[inline]
     pub(crate) fn pcie_time(&self, bytes: u64) -> Ps {
         (bytes as f64 * self.pcie_byte * self.dma_slowness) as Ps
     }
 
-    /// PCIe packets for a payload.
+    /// Number of PCIe packets for a payload.
     #[inline]
     pub(crate) fn chunks(&self, bytes: u64) -> u64 {
         bytes
@@ -201,7 +201,7 @@ impl Nic {
             .max(1)
     }
 
-    /// Engine time that a payload takes by its length.
+    /// Engine time for a payload of this length.
     #[inline]
     pub(crate) fn payload_time(&self, bytes: u64) -> Ps {
         // `byte` is rounded to a picosecond, which is enough for 0.025 ns.

@@ -1,11 +1,12 @@
-//! PCIe and what stands behind it: bytes in both directions, context and translation fetches, the last-level cache.
+//! PCIe and the memory system behind it: bytes in both directions, context and translation fetches, the last-level
+//! cache.
 
 use crate::event::Ps;
 use crate::memory::{self, LINE};
 use crate::observe::{Activity, Part};
 use crate::world::World;
 
-/// Bytes of a queue pair's context, as fetched.
+/// Bytes fetched for a queue pair's context.
 const CONTEXT_BYTES: u64 = 256;
 /// Bytes of a completion entry.
 pub(super) const ENTRY_BYTES: u64 = 64;
@@ -20,7 +21,7 @@ pub(crate) struct Cost {
 }
 
 impl World {
-    /// The NIC writes `bytes` into memory; gives the time until they are over, waiting included.
+    /// Writes `bytes` from the NIC to memory; returns the time until they are across, waiting included.
     pub(super) fn pcie_up(&mut self, host: u16, bytes: u64) -> Ps {
         let now = self.now;
         let nic = &mut self.hosts[usize::from(host)].nic;
@@ -32,7 +33,7 @@ impl World {
         free - now
     }
 
-    /// The host sends `bytes` to the NIC.
+    /// Sends `bytes` from the host to the NIC.
     pub(super) fn pcie_down(&mut self, host: u16, bytes: u64) -> Ps {
         let now = self.now;
         let nic = &mut self.hosts[usize::from(host)].nic;
@@ -44,7 +45,7 @@ impl World {
         free - now
     }
 
-    /// A DMA read of `bytes`; gives its latency.
+    /// Reads `bytes` by DMA; returns the latency.
     pub(super) fn dma_read(&mut self, host: u16, bytes: u64) -> Ps {
         let nic = &mut self.hosts[usize::from(host)].nic;
         let chunks = nic.chunks(bytes);
@@ -59,14 +60,14 @@ impl World {
         base + asked + answered
     }
 
-    /// A DMA write of `bytes` without regard to the last-level cache: completions.
+    /// Writes `bytes` by DMA without regard to the last-level cache; for completions.
     pub(super) fn dma_write(&mut self, host: u16, bytes: u64) -> Ps {
         let nic = &self.hosts[usize::from(host)].nic;
         let (chunks, request) = (nic.chunks(bytes), nic.parameters.pcie_request_bytes as u64);
         nic.parameters.dma_write + self.pcie_up(host, bytes + request * chunks)
     }
 
-    /// A DMA write of payload to an address; its lines meet the last-level cache.
+    /// Writes payload by DMA to an address, through the last-level cache.
     pub(super) fn dma_write_payload(
         &mut self,
         host: u16,
@@ -100,14 +101,13 @@ impl World {
                 None => {}
             }
         }
-        // A line written in part must be fetched before it can be merged; a whole one only drives another out to
-        // memory.
+        // A line written in part must be fetched before it can be merged; a whole one only evicts another to memory.
         let write_back = (LINE as f64 * 1_000.0 / host.parameters.memory_gbyte_s) as Ps;
         let engine = partial * host.parameters.llc_miss + whole_lines * write_back;
         Cost { engine, latency }
     }
 
-    /// Looks up a queue pair's context as the requester needs it: to send, and when an answer comes.
+    /// Looks up a queue pair's context as needed by the requester: to send, and when an answer arrives.
     pub(super) fn touch_context(&mut self, host: u16, qp: u32) -> Cost {
         let context = self.pairs[qp as usize].context();
         let nic = &mut self.hosts[usize::from(host)].nic;
@@ -115,7 +115,7 @@ impl World {
         self.fetch_context(host, hit, CONTEXT_BYTES)
     }
 
-    /// Looks up a completion queue's context, where an entry is written into it.
+    /// Looks up a completion queue's context, when an entry is written to the queue.
     pub(super) fn touch_completions(&mut self, host: u16, cq: u32) -> Cost {
         let context = self.cqs[cq].context();
         let nic = &mut self.hosts[usize::from(host)].nic;
@@ -126,7 +126,7 @@ impl World {
         self.fetch_context(host, hit, COMPLETION_CONTEXT_BYTES)
     }
 
-    /// Looks up a queue pair's context as the responder needs it.
+    /// Looks up a queue pair's context as needed by the responder.
     pub(super) fn touch_responder(&mut self, host: u16, qp: u32) -> Cost {
         let context = self.pairs[qp as usize].context();
         let nic = &mut self.hosts[usize::from(host)].nic;
@@ -144,7 +144,7 @@ impl World {
         nic.counters.context_misses += 1;
         nic.counters.pcie_read_lines += bytes / LINE;
         let (engine, fetch) = (nic.parameters.context_miss, nic.parameters.context_fetch);
-        // As many fetches at once as the NIC has places; the next waits for one.
+        // The NIC runs a limited number of fetches at once; a further one waits.
         let share = fetch / (nic.parameters.context_parallel as u64).max(1);
         let start = nic.fetch_free.max(now);
         nic.fetch_free = start + share;

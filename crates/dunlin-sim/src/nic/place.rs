@@ -1,4 +1,4 @@
-//! Host memory: where the bytes of packets become visible, are read and changed by atomics.
+//! Host memory: where the bytes of packets become visible, are read, and are changed by atomics.
 
 use std::sync::atomic::{fence, Ordering};
 
@@ -16,13 +16,13 @@ use super::pcie::Cost;
 const LINE: usize = 64;
 
 impl World {
-    /// A packet's bytes reach memory, or are read there.
+    /// Writes a packet's bytes to memory, or reads those that it asks for.
     pub(crate) fn place_event(&mut self, index: u32) {
         let mut packet = std::mem::take(&mut self.packets[index]);
         let qp = packet.local_qp;
         let pair = &self.pairs[qp as usize];
         let (host, current) = (pair.host, pair.alive && pair.stamp == packet.to_stamp);
-        // Also when its queue pair has gone: the rest comes all the same, and gives the packet back.
+        // Also when its queue pair is gone: the rest is still to come, and releases the packet.
         let held = matches!(packet.place, Place::Write { .. }) && packet.operands[0] != 0;
         if current {
             match std::mem::take(&mut packet.place) {
@@ -53,7 +53,7 @@ impl World {
         }
     }
 
-    /// The rest of a WRITE that was not placed in order.
+    /// Writes the rest of a WRITE that was not placed in order.
     pub(crate) fn place_rest_event(&mut self, index: u32) {
         let packet = std::mem::take(&mut self.packets[index]);
         let pair = &self.pairs[packet.local_qp as usize];
@@ -67,7 +67,7 @@ impl World {
         self.packets.give_back(index);
     }
 
-    /// On a NIC that places in any order: holds part of the packet back, and says when all of it is there.
+    /// On a NIC that places out of order: holds part of the packet back, and returns when all of it is in memory.
     pub(super) fn hold_back(&mut self, host: u16, qp: u32, packet: u32, placed: Ps) -> Ps {
         let nic = &mut self.hosts[usize::from(host)].nic;
         let entry = &mut self.packets[packet];
@@ -81,14 +81,14 @@ impl World {
         {
             return placed;
         }
-        // Not nothing: that says that nothing is held back.
+        // Not zero, which means that nothing is held back.
         entry.operands[0] = nic.random.next().max(1);
         let rest = placed + nic.random.below(disorder);
         self.queue.push(rest, host, Event::PlaceRest { packet });
         self.place_time(qp, rest)
     }
 
-    /// Writes the lines of a WRITE that `held` does not hold back, or with `rest` those that it did.
+    /// Writes the lines of a WRITE that `held` does not hold back, or, with `rest`, those that it does.
     fn write(&mut self, host: u16, key: u32, offset: u64, bytes: &[u8], held: u64, rest: bool) {
         let Some(region) = self.hosts[usize::from(host)].regions.find(key) else {
             return;
@@ -109,7 +109,8 @@ impl World {
         self.wake_watchers(host, key, offset, bytes.len() as u64);
     }
 
-    /// Bytes of a message or of a READ's response go to their pieces; a completion will tell, so nobody is woken.
+    /// Writes bytes of a message or of a READ's response to their segments. Nobody is woken, because a completion
+    /// follows.
     fn scatter(&mut self, host: u16, segs: &Segs, offset: u64, packet: &Packet) {
         let regions = &self.hosts[usize::from(host)].regions;
         let mut at = 0;
@@ -152,7 +153,7 @@ impl World {
         let region = self.hosts[usize::from(host)].regions.find(key);
         let Some(region) = region.filter(|region| region.contains(offset, 8) && offset % 8 == 0)
         else {
-            // It has ended since the request was admitted.
+            // The region has ended since the request was admitted.
             let refusal = self.refusal_packet(qp, packet.psn, Refusal::Access);
             return self.resolve_answer(qp, refusal.map(Answer::Packet));
         };
@@ -171,7 +172,7 @@ impl World {
         self.resolve_answer(qp, answer);
     }
 
-    /// Whether all pieces are in regions that live.
+    /// Whether all segments are in live regions.
     pub(super) fn segs_alive(&self, host: u16, segs: &Segs) -> bool {
         let regions = &self.hosts[usize::from(host)].regions;
         segs.all().iter().all(|seg| {
@@ -181,7 +182,7 @@ impl World {
         })
     }
 
-    /// What it costs to place bytes into pieces.
+    /// The cost of placing bytes into segments.
     pub(super) fn price_of_segs(
         &mut self,
         host: u16,
@@ -191,7 +192,7 @@ impl World {
     ) -> Cost {
         let mut parts = [(0, 0, 0); 4];
         let mut count = 0;
-        // More than four pieces are priced as four: their bytes count in the last.
+        // More than four segments are priced as four: the bytes of the others count in the last.
         segs.for_range(offset, bytes, |key, at, length| {
             if count < parts.len() {
                 parts[count] = (key, at, length);
@@ -207,7 +208,7 @@ impl World {
                 .find(key)
                 .map_or(0, |region| region.base);
             let translation = self.touch_translation(host, key, at);
-            // What a RECEIVE or a READ brings in, the core that waits for it reads: warm.
+            // What a RECEIVE or a READ brings in is read by the core that waits for it: warm.
             let write = self.dma_write_payload(host, base + at, length, true);
             cost.engine += translation.engine + write.engine;
             cost.latency = cost.latency.max(translation.latency + write.latency);
@@ -216,8 +217,9 @@ impl World {
     }
 }
 
-/// Copies so that the last eight bytes become visible last: who polls the end of a WRITE sees all of it. A real thread
-/// may be looking (the conformance suite has one); simulated ones see a step's memory at one instant anyway.
+/// Copies so that the last eight bytes become visible last: a thread that polls the end of a WRITE sees all of it. A
+/// real thread may be looking (the conformance suite has one); simulated ones see a step's memory at one instant
+/// anyway.
 fn write_in_order(memory: &Memory, offset: usize, bytes: &[u8]) {
     let split = bytes.len().saturating_sub(8);
     memory.write(offset, &bytes[..split]);

@@ -1,4 +1,4 @@
-//! A packet has arrived: whom it is for, and what it costs to take in.
+//! Packets that have arrived: their destination, and the cost of processing them.
 
 use dunlin_verbs::{
     Completion, CompletionOpcode, CompletionStatus, QueuePairState, Transport, GRH_BYTES,
@@ -16,7 +16,7 @@ use super::pcie::ENTRY_BYTES;
 use super::RECEIVER;
 
 impl World {
-    /// A packet reaches the NIC: it waits for the engine.
+    /// Queues a packet that has reached the NIC for the engine.
     pub(crate) fn arrive(&mut self, host: u16, packet: u32) {
         self.observe_arrival(packet, host);
         let entry = &self.packets[packet];
@@ -47,7 +47,7 @@ impl World {
         self.kick(host, RECEIVER);
     }
 
-    /// Lets the switch go on when the buffer has room again.
+    /// Lets the switch resume when the buffer has room again.
     pub(super) fn maybe_unpause(&mut self, host: u16, priority: u8) {
         let nic = &mut self.hosts[usize::from(host)].nic;
         let (bit, low) = (
@@ -61,7 +61,7 @@ impl World {
         }
     }
 
-    /// Takes a packet in; gives the engine's time.
+    /// Processes an arrived packet; returns the engine's time.
     pub(super) fn receive(&mut self, host: u16, packet: u32) -> Ps {
         let entry = &self.packets[packet];
         let found = self.hosts[usize::from(host)].pair_of(entry.to_number);
@@ -110,7 +110,7 @@ impl World {
         }
     }
 
-    /// A datagram: into the next RECEIVE behind a routing header, or dropped.
+    /// Delivers a datagram into the next RECEIVE, behind a routing header, or drops it.
     fn datagram(&mut self, host: u16, qp: u32, packet: u32) -> Ps {
         let mut cost = self.touch_responder(host, qp);
         let entry = &self.packets[packet];
@@ -178,7 +178,8 @@ impl World {
         cost.engine
     }
 
-    /// Takes the next RECEIVE of a queue; gives the time of fetching its element, where the NIC does not have it yet.
+    /// Takes the next RECEIVE of a queue. Also returns the time of fetching its element, if the NIC does not have it
+    /// yet.
     pub(super) fn take_receive(&mut self, host: u16, queue: u32) -> Option<(Receive, Ps)> {
         let (receive, fetch) = self.receives[queue].take()?;
         let fetch = match fetch {
@@ -193,7 +194,7 @@ impl World {
         Some((receive, fetch))
     }
 
-    /// Moves a placement behind those before it on the queue pair.
+    /// Orders a placement behind those before it on the queue pair.
     pub(super) fn place_time(&mut self, qp: u32, at: Ps) -> Ps {
         let pair = &mut self.pairs[qp as usize];
         let at = at.max(pair.places_at);
@@ -201,8 +202,9 @@ impl World {
         at
     }
 
-    /// What the DMA of a completion entry adds. Behind data of its own that is its own time alone: who counts the
-    /// data's way into memory has counted what stood before them, and them. Without any it waits for what stands there.
+    /// The time that the DMA of a completion entry adds. Behind data of its own this is only its own time: the caller
+    /// that has counted the data's way into memory has counted the backlog before the data, and the data. Without such
+    /// data it waits for the backlog.
     pub(super) fn completion_latency(&mut self, host: u16, follows_data: bool) -> Ps {
         let nic = &self.hosts[usize::from(host)].nic;
         let base = nic.parameters.dma_write;

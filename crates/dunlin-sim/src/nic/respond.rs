@@ -1,4 +1,4 @@
-//! The responder: requests of a connected peer, RC and UC.
+//! The responder: requests of a connected peer, over RC and UC.
 
 use dunlin_verbs::{Access, AsyncEvent, Completion, CompletionOpcode, CompletionStatus, Transport};
 
@@ -10,23 +10,23 @@ use crate::world::World;
 use super::pcie::Cost;
 use super::RECEIVER;
 
-/// What stands in the way of a request.
+/// Why a request cannot be carried out.
 enum Obstacle {
     NoReceive,
     Access,
     Invalid,
-    /// The RECEIVE is too short: the receiver's own failure too.
+    /// The RECEIVE is too short: the receiver fails, too.
     TooLong(u64),
     /// The RECEIVE's memory is gone.
     Gone(u64),
 }
 
 impl World {
-    /// A request packet for a connected queue pair; gives the engine's time.
+    /// Handles a request packet for a connected queue pair; returns the engine's time.
     pub(super) fn respond(&mut self, host: u16, qp: u32, packet: u32) -> Ps {
         let mut cost = match self.packets[packet].kind {
             Kind::Write | Kind::Send => self.touch_responder(host, qp),
-            // One pipeline for both directions: an answer with data goes by the contexts that sending needs.
+            // One pipeline for both directions: an answer with data needs the contexts of the sending side.
             _ if self.hosts[usize::from(host)].nic.sender() == RECEIVER => {
                 self.touch_context(host, qp)
             }
@@ -64,7 +64,7 @@ impl World {
         }
     }
 
-    /// RC: whether it is the packet that is due. Others are answered here.
+    /// RC: whether the packet is the expected one. Others are answered here.
     fn in_sequence(&mut self, host: u16, qp: u32, packet: u32, cost: Cost) -> bool {
         let psn = self.packets[packet].psn;
         let pair = &mut self.pairs[qp as usize];
@@ -76,7 +76,7 @@ impl World {
         if psn > pair.expected_psn {
             counters.out_of_sequence += 1;
             let expected = pair.expected_psn;
-            // Once for each gap (HPCC limits by time; one is enough where the timer is the net).
+            // Once for each gap (HPCC limits by time; one is enough where the timer is the fallback).
             if !std::mem::replace(&mut pair.refused_gap, true) {
                 self.refuse(qp, expected, Refusal::Sequence);
             }
@@ -96,7 +96,7 @@ impl World {
         false
     }
 
-    /// UC: whether the packet belongs to a message that is whole so far.
+    /// UC: whether the packet belongs to a message that is complete so far.
     fn in_message(&mut self, host: u16, qp: u32, packet: u32) -> bool {
         let entry = &self.packets[packet];
         let (psn, first) = (entry.psn, entry.first);
@@ -125,7 +125,7 @@ impl World {
         good
     }
 
-    /// UC: the message that was arriving is lost; its RECEIVE serves the next.
+    /// UC: drops the message that was arriving; its RECEIVE serves the next one.
     fn abandon(&mut self, host: u16, qp: u32) {
         let pair = &mut self.pairs[qp as usize];
         let Some(Incoming { receive, .. }) = pair.incoming.take() else {
@@ -138,7 +138,7 @@ impl World {
         }
     }
 
-    /// Checks what the packet needs, and takes the RECEIVE; gives the time of fetching its element.
+    /// Checks the requirements of the packet, and takes the RECEIVE; returns the time of fetching its element.
     fn admit(&mut self, host: u16, qp: u32, packet: u32) -> Result<Ps, Obstacle> {
         let entry = &self.packets[packet];
         let pair = &self.pairs[qp as usize];
@@ -161,7 +161,8 @@ impl World {
         };
         let atomic = needed == Access::REMOTE_ATOMIC;
         let address = entry.address.wrapping_add(u64::from(entry.offset));
-        // The first packet stands for the whole message, so that nothing is written of one that leaves its region.
+        // The first packet is checked for the whole message, so that nothing is written of a message that exceeds its
+        // region.
         let (address, bytes) = if entry.kind == Kind::Write && entry.first {
             (entry.address, u64::from(entry.total))
         } else {
@@ -216,7 +217,7 @@ impl World {
         Ok(fetch)
     }
 
-    /// Refuses a request, as the transport does.
+    /// Refuses a request, as the transport prescribes.
     fn obstruct(&mut self, host: u16, qp: u32, packet: u32, obstacle: Obstacle) {
         let psn = self.packets[packet].psn;
         let pair = &self.pairs[qp as usize];
@@ -225,7 +226,7 @@ impl World {
         let wait = wait.saturating_mul(NS);
         self.packets.give_back(packet);
         if !reliable {
-            // Lost in silence, and with it the rest of the message.
+            // Lost silently, and the rest of the message with it.
             self.abandon(host, qp);
             self.pairs[qp as usize].skipping = true;
             self.hosts[usize::from(host)].nic.counters.receiver_drops += 1;
@@ -259,7 +260,7 @@ impl World {
         self.push_event(host, AsyncEvent::QueuePairFatal(number));
     }
 
-    /// Carries out what was admitted.
+    /// Carries out an admitted request.
     fn carry_out(&mut self, host: u16, qp: u32, packet: u32, mut cost: Cost, fresh: bool) -> Ps {
         let entry = &self.packets[packet];
         let (psn, kind, last, total) = (entry.psn, entry.kind, entry.last, entry.total);
@@ -355,7 +356,7 @@ impl World {
         cost.engine
     }
 
-    /// A READ or atomic was admitted: it is carried out when its turn at the memory comes.
+    /// Schedules an admitted READ or atomic for its turn at the memory.
     fn fetch(&mut self, host: u16, qp: u32, packet: u32, mut cost: Cost, offset: u64) -> Ps {
         let entry = &self.packets[packet];
         let (kind, key, psn) = (entry.kind, entry.key, entry.psn);
@@ -399,8 +400,9 @@ impl World {
         cost.engine
     }
 
-    /// A READ that came before: carried out again if it still may be. If it may not, its requester is told, who would
-    /// ask again and again. This end has no failure: that one may have had its answer by now.
+    /// Handles a READ that was received before: it is carried out again if that is still allowed. If not, it is
+    /// refused, because the requester would otherwise repeat it for ever. The responder does not fail: the requester
+    /// may have its answer by now.
     fn repeat_read(&mut self, host: u16, qp: u32, packet: u32, cost: Cost) {
         if self.admit(host, qp, packet).is_err() {
             let psn = self.packets[packet].psn;
@@ -416,7 +418,7 @@ impl World {
         self.fetch(host, qp, packet, cost, at.wrapping_sub(base));
     }
 
-    /// An atomic that came before: its result is sent again.
+    /// Handles an atomic that was received before: its result is sent again.
     fn repeat_atomic(&mut self, qp: u32, packet: u32) {
         let psn = self.packets[packet].psn;
         self.packets.give_back(packet);
@@ -429,7 +431,7 @@ impl World {
         }
     }
 
-    /// Remembers the result of an atomic for repeated requests: of as many as may be outstanding.
+    /// Remembers the result of an atomic for repeated requests, for as many atomics as may be outstanding.
     pub(super) fn keep_atomic(&mut self, qp: u32, psn: u64, old: u64) {
         let pair = &mut self.pairs[qp as usize];
         let nic = &self.hosts[usize::from(pair.host)].nic;

@@ -1,4 +1,4 @@
-//! The transport timer of RC, and pauses.
+//! The transport timer of RC, and the end of pauses.
 
 use dunlin_verbs::{CompletionStatus, QueuePairState, Transport};
 
@@ -13,7 +13,7 @@ impl World {
         units.saturating_mul(4_096_000)
     }
 
-    /// Makes sure that the timer runs.
+    /// Starts the timer if it does not run.
     pub(super) fn arm_timer(&mut self, qp: u32) {
         let pair = &mut self.pairs[qp as usize];
         if pair.timer_armed {
@@ -26,7 +26,8 @@ impl World {
         self.queue.push(at, host, Event::Timer { qp, stamp });
     }
 
-    /// The timer of a queue pair. It is not moved at each acknowledgement: it looks when it fires.
+    /// The timer of a queue pair has fired. It is not restarted at each acknowledgement: progress is checked when it
+    /// fires.
     pub(crate) fn timer_event(&mut self, qp: u32, stamp: u32) {
         let now = self.now;
         let pair = &mut self.pairs[qp as usize];
@@ -76,7 +77,7 @@ impl World {
         self.wake_sender(qp);
     }
 
-    /// The end of a pause.
+    /// Ends a receiver-not-ready or congestion pause.
     pub(crate) fn resume_event(&mut self, qp: u32, stamp: u32) {
         let pair = &self.pairs[qp as usize];
         let sends = matches!(

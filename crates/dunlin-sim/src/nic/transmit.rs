@@ -11,7 +11,7 @@ use crate::world::World;
 use super::pcie::Cost;
 use super::Source;
 
-/// Bytes of a doorbell that brings no element.
+/// Bytes of a doorbell without an element.
 const DOORBELL_BYTES: u64 = 8;
 
 impl World {
@@ -47,7 +47,7 @@ impl World {
             || element.verb.fetches() && pair.fetching >= most)
     }
 
-    /// A doorbell has arrived: requests below `rung` are known.
+    /// Handles a doorbell: the NIC now knows requests below `rung`.
     pub(crate) fn doorbell(&mut self, qp: u32, stamp: u32, rung: u32, thread: u32) {
         let pair = &mut self.pairs[qp as usize];
         if pair.stamp != stamp {
@@ -73,13 +73,13 @@ impl World {
         nic.counters.doorbells += 1;
         nic.counters.fetched_elements += fetched;
         nic.counters.pushed_elements += u64::from(ahead) - fetched;
-        // The processor writes a pushed element line by line, each a request of its own; otherwise a word.
+        // The processor writes a pushed element line by line, each in a PCIe request of its own; otherwise a word.
         let request = nic.parameters.pcie_request_bytes as u64;
         let rung_bytes = match pushed_lines {
             0 => DOORBELL_BYTES + request,
             lines => lines * (LINE + request),
         };
-        // It wrote this so long ago, and could not go on before the link took it.
+        // The core issued the write `mmio` ago, and could not go on before the link accepted it.
         let (link_free, ago) = (nic.down_free, nic.parameters.mmio);
         if link_free > self.now {
             self.stall(thread, link_free.saturating_sub(ago));
@@ -98,7 +98,7 @@ impl World {
         self.wake_sender(qp);
     }
 
-    /// Sends the next packet of the queue pair; gives the engine's time, or none when there was nothing to send.
+    /// Sends the next packet of the queue pair. Returns the engine's time, or `None` when there was nothing to send.
     pub(super) fn transmit(&mut self, host: u16, qp: u32) -> Option<Ps> {
         if !self.may_transmit(qp) || self.awaits_turn(Source::Requests(qp)) {
             return None;
@@ -160,14 +160,14 @@ impl World {
         Some(cost.engine)
     }
 
-    /// Moves the cursor past the packet that was sent.
+    /// Moves the cursor past a packet that was sent.
     fn advance(&mut self, qp: u32, number: u32, packets: u32, verb: Verb, left_at: Ps) {
         let pair = &mut self.pairs[qp as usize];
         let whole = verb.fetches() || number + 1 == packets;
         if whole {
             pair.cursor += 1;
             pair.cursor_packet = 0;
-            // What is sent again begins where its answers ended.
+            // A retransmission begins where the answers ended.
             let cursor = pair.cursor;
             if let Some(next) = pair.element(cursor) {
                 pair.cursor_packet = next.answered;
@@ -178,7 +178,7 @@ impl World {
         if pair.transport == Transport::ReliableConnection {
             self.arm_timer(qp);
         } else if whole {
-            // Nobody answers: done when it has left.
+            // Not acknowledged: complete when it has left.
             let element = self.pairs[qp as usize].sends.pop_front();
             self.pairs[qp as usize].base += 1;
             if let Some(element) = element {
@@ -187,8 +187,8 @@ impl World {
         }
     }
 
-    /// Makes packet `number` of a request, with its bytes; gives also how many were read by DMA. None when a local
-    /// region is gone.
+    /// Creates packet `number` of a request, with its bytes; also returns the number of bytes read by DMA. `None` when
+    /// a local region is gone.
     fn build(&mut self, qp: u32, cursor: u64, number: u32, mtu: u32) -> Option<(u32, u64)> {
         let index = self.packets.take();
         let mut packet = std::mem::take(&mut self.packets[index]);
@@ -258,7 +258,7 @@ impl World {
         Some((index, read_bytes))
     }
 
-    /// Congestion control lets the next packet go only at `at`.
+    /// Congestion control permits the next packet only at `at`.
     pub(super) fn pause_sender(&mut self, qp: u32, at: Ps) {
         let pair = &mut self.pairs[qp as usize];
         if at <= pair.paused_until || at <= self.now {
@@ -270,7 +270,7 @@ impl World {
     }
 }
 
-/// The key of an element in the cache of elements, by its queue pair's key in that of contexts.
+/// The key of an element in the element cache, derived from its queue pair's key in the context cache.
 pub(super) fn element_key(context: u64, index: u64) -> u64 {
     context << 32 | index & 0xffff_ffff
 }
@@ -294,7 +294,7 @@ fn fill_header(packet: &mut Packet, element: &Element, number: u32) {
     packet.operands = element.operands;
 }
 
-/// Copies bytes of a request out of host memory; false when a region has ended.
+/// Copies bytes of a request from host memory; returns false when a region has ended.
 fn gather(
     regions: &crate::memory::RegionTable,
     element: &Element,

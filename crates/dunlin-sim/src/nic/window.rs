@@ -1,33 +1,34 @@
-//! Congestion control by a window of what a queue pair has sent and not heard of: how Intel's and Broadcom's NICs do
-//! it.
+//! Congestion control by a window of what a queue pair has sent without an acknowledgement, as Intel's and Broadcom's
+//! NICs do it.
 //!
-//! Both hear of marks by notifications, as DCQCN does. *DCQCN by window* (irdma, `dcqcn_*` of its driver) cuts the
-//! window where the other cuts the rate, not more often than every so long, and raises it by a timer and by what was
-//! sent. *DCTCP* (Alizadeh et al., SIGCOMM'10) counts, for each window, what share of its packets was notified of.
+//! Both learn of marks by notifications, as DCQCN does. *DCQCN by window* (irdma, `dcqcn_*` of its driver) cuts the
+//! window where the other cuts the rate, with a minimum interval between cuts, and raises it by a timer and by bytes
+//! sent. *DCTCP* (Alizadeh et al., SIGCOMM'10) measures, for each window, for what share of its packets a notification
+//! arrived.
 
 use crate::event::Ps;
 use crate::parameters::NicParameters;
 
-/// Which of them.
+/// The algorithm of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Algorithm {
     Dcqcn,
     Dctcp,
 }
 
-/// The window of a queue pair that has heard of congestion. In packets.
+/// The window of a queue pair that was notified of congestion, in packets.
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
     algorithm: Algorithm,
     packets: f64,
-    /// DCQCN: what it recovers to.
+    /// DCQCN: the window to recover to.
     target: f64,
     alpha: f64,
     alpha_at: Ps,
-    /// Raises since the last cut.
+    /// Number of raises since the last cut.
     rounds: u32,
     cut_at: Option<Ps>,
-    /// DCQCN: when it was raised last, and bytes sent since.
+    /// DCQCN: time of the last raise, and bytes sent since.
     raised_at: Ps,
     bytes: f64,
     /// DCTCP: packets and notifications since this window began, and the sequence number that ends it.
@@ -37,12 +38,12 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Whether these NICs control by a window.
+    /// Whether these NICs use a window.
     pub(super) fn is_used(parameters: &NicParameters) -> bool {
         parameters.congestion_control >= 2.0
     }
 
-    /// One that is as wide as it may be.
+    /// Creates a window of the maximum size.
     pub(super) fn new(parameters: &NicParameters, now: Ps, next_psn: u64) -> Self {
         let most = Self::most(parameters);
         Self {
@@ -64,22 +65,22 @@ impl Window {
         }
     }
 
-    /// The widest, in packets.
+    /// Maximum window, in packets.
     pub(super) fn most(parameters: &NicParameters) -> f64 {
         parameters.window_packets.max(1.0)
     }
 
-    /// Packets that may be out: one at least, or nothing would be heard any more.
+    /// Number of packets that may be in flight: at least one, or no acknowledgement would ever arrive.
     pub(super) fn packets(&self) -> u64 {
         self.packets.max(1.0) as u64
     }
 
-    /// Nothing is left of the congestion.
+    /// Whether the window has recovered completely.
     pub(super) fn is_wide(&self, parameters: &NicParameters) -> bool {
         self.packets >= Self::most(parameters)
     }
 
-    /// A notification has come.
+    /// Handles a notification.
     pub(super) fn notified(&mut self, parameters: &NicParameters, now: Ps) {
         self.notified += 1;
         if self.algorithm == Algorithm::Dctcp {
@@ -107,13 +108,13 @@ impl Window {
         self.cut_at = Some(now);
     }
 
-    /// A packet of so many bytes was sent.
+    /// Accounts for a packet of this many bytes.
     pub(super) fn sent(&mut self, bytes: u64) {
         self.sent += 1;
         self.bytes += bytes as f64;
     }
 
-    /// Everything before `psn` was heard of; `next_psn` is what comes next.
+    /// Handles an acknowledgement of everything before `psn`; `next_psn` is the next packet to be sent.
     pub(super) fn heard(&mut self, parameters: &NicParameters, now: Ps, psn: u64, next_psn: u64) {
         match self.algorithm {
             Algorithm::Dcqcn => self.raise(parameters, now),
@@ -122,7 +123,7 @@ impl Window {
         }
     }
 
-    /// DCQCN's rounds that are due by the timer or by the bytes, whichever has more.
+    /// Carries out DCQCN's rounds that are due by the timer or by bytes, whichever are more.
     fn raise(&mut self, parameters: &NicParameters, now: Ps) {
         let period = parameters.increase_period.max(1);
         let by_time = (now - self.raised_at) / period;
@@ -146,13 +147,13 @@ impl Window {
             self.target = self.target.min(Self::most(parameters));
             self.packets = (self.packets + self.target) / 2.0;
         }
-        // Half of what is missing is never all of it.
+        // Repeated halving of the difference would never reach the target.
         if self.target - self.packets < 0.5 {
             self.packets = self.target;
         }
     }
 
-    /// DCTCP's end of a window: a cut by what was marked of it, or a packet more.
+    /// Ends a window of DCTCP: cuts by the share that was marked, or adds a packet.
     fn end_window(&mut self, parameters: &NicParameters, now: Ps, next_psn: u64) {
         let marked = (f64::from(self.notified) / f64::from(self.sent.max(1))).min(1.0);
         let gain = parameters.alpha_gain;
@@ -193,10 +194,10 @@ mod tests {
         assert_eq!((window.packets(), window.is_wide(&nic)), (50, false));
         window.notified(&nic, 49 * US);
         assert_eq!(window.packets(), 50, "too soon");
-        // Fast recovery: half of the way to where it was with each round, by the timer ...
+        // Fast recovery: half of the way to the earlier window with each round, by the timer ...
         window.heard(&nic, 55 * US, 1, 1);
         assert_eq!(window.packets(), 75);
-        // ... or by what was sent.
+        // ... or by bytes sent.
         window.sent(150_000);
         window.heard(&nic, 56 * US, 1, 1);
         assert_eq!(window.packets(), 87);
