@@ -1,8 +1,8 @@
-//! What an observer of a cluster is shown: packets as they leave hosts and reach them, what cores and the parts of NICs
-//! do when, what waits for them.
+//! What an observer of a cluster receives: packets as they leave hosts and reach them, activity of cores and NIC
+//! components over time, and queue lengths.
 //!
-//! Nothing that an observer does changes a run, and where there is none each hook is a look at an empty option. All
-//! hooks of the simulation are here; other files call them.
+//! Nothing that an observer does changes a run, and without an observer each hook only checks an empty option. All
+//! hooks of the simulation are here; other modules call them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,36 +16,37 @@ use crate::threads;
 use crate::world::World;
 use crate::{Cluster, HostId, SwitchId, ThreadId};
 
-/// Somebody who looks at a cluster while it runs, in virtual time. It is called with the cluster locked, so it must not
-/// call the cluster.
+/// Observes a cluster while it runs, in virtual time. It is called with the cluster locked, so it must not call the
+/// cluster.
 pub trait Observer: Send {
-    /// From this time on it is shown what happens, in picoseconds since the cluster was made.
+    /// Observation begins, at this time in picoseconds since the cluster was created.
     fn begin(&mut self, now_ps: u64) {
         let _ = now_ps;
     }
 
-    /// A packet leaves a host, or reaches one. Of those that leave, `at_ps` may be ahead of what is shown next.
+    /// A packet leaves a host, or reaches one. For one that leaves, `at_ps` may be later than the times of subsequent
+    /// calls.
     fn packet(&mut self, packet: &SeenPacket<'_>) {
         let _ = packet;
     }
 
-    /// A core or a part of a NIC was, or will be, busy. What one part does does not overlap.
+    /// A core or a component of a NIC was, or will be, busy. Times of one component do not overlap.
     fn busy(&mut self, busy: &Busy<'_>) {
         let _ = busy;
     }
 
-    /// Something may have changed in a NIC.
+    /// The state of a NIC may have changed.
     fn nic(&mut self, nic: &SeenNic<'_>) {
         let _ = nic;
     }
 
-    /// So many bytes wait at a port of a switch now.
+    /// The queue of a switch port now holds this many bytes.
     fn port(&mut self, at_ps: u64, switch: SwitchId, port: u16, queued_bytes: u64) {
         let _ = (at_ps, switch, port, queued_bytes);
     }
 }
 
-/// All of them are shown everything.
+/// Passes everything to all of them.
 impl Observer for Vec<Box<dyn Observer>> {
     fn begin(&mut self, now_ps: u64) {
         self.iter_mut().for_each(|one| one.begin(now_ps));
@@ -69,7 +70,7 @@ impl Observer for Vec<Box<dyn Observer>> {
     }
 }
 
-/// Who gives an observer away and keeps a hand on what it has seen.
+/// For a caller that gives an observer away and keeps access to what it has recorded.
 impl<O: Observer> Observer for Arc<Mutex<O>> {
     fn begin(&mut self, now_ps: u64) {
         self.lock()
@@ -100,13 +101,13 @@ impl<O: Observer> Observer for Arc<Mutex<O>> {
     }
 }
 
-/// A part of a host that does one thing after the other.
+/// A component of a host that does one thing after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Part {
     /// A core, by its number on the host.
     Core(u32),
-    /// An engine of the NIC: 0 takes packets in, 1 sends, unless 0 does both.
+    /// An engine of the NIC: 0 processes arrived packets, 1 sends, unless 0 does both.
     Engine(u8),
     /// The wire from the NIC to its switch.
     Wire,
@@ -116,60 +117,60 @@ pub enum Part {
     PcieDown,
 }
 
-/// What a part does.
+/// What a component does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Activity<'a> {
-    /// A step of a thread, or as much of one with a stack as it took at once.
+    /// A step of a thread, or for one with a stack the portion that it ran at once.
     Thread {
-        /// Which.
+        /// The thread.
         thread: ThreadId,
         /// Its name, empty if it has none.
         name: &'a str,
     },
-    /// Takes a packet in.
+    /// Processes an arrived packet.
     Receive(Kind),
-    /// Makes a packet of a request.
+    /// Builds a packet of a request.
     Request,
-    /// Makes a packet of a long answer.
+    /// Builds a packet of a long answer.
     Answer,
-    /// Moves bytes.
+    /// Transfers bytes.
     Bytes(u64),
 }
 
-/// A time in which a part was busy.
+/// A time in which a component was busy.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Busy<'a> {
-    /// Of this host.
+    /// The host.
     pub host: HostId,
-    /// The part.
+    /// The component.
     pub part: Part,
-    /// With what.
+    /// Its activity.
     pub activity: Activity<'a>,
-    /// From when, which may be later than what is shown next.
+    /// Start, which may be later than the times of subsequent calls.
     pub from_ps: u64,
-    /// Until when.
+    /// End.
     pub until_ps: u64,
 }
 
-/// What waits in a NIC, and what it has counted.
+/// Queue lengths in a NIC, and its counters.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct SeenNic<'a> {
-    /// When.
+    /// Time of the observation.
     pub at_ps: u64,
-    /// Of this host.
+    /// The host of the NIC.
     pub host: HostId,
-    /// Packets that have arrived and wait for the engine.
+    /// Arrived packets that wait for the engine.
     pub arrived: usize,
     /// Queue pairs that have something to send.
     pub senders: usize,
-    /// Lookups of translations that found theirs.
+    /// Lookups of translations that hit.
     pub translation_hits: u64,
-    /// Lookups of elements that found theirs.
+    /// Lookups of elements that hit.
     pub element_hits: u64,
-    /// Everything else.
+    /// All other counters.
     pub counters: &'a Counters,
 }
 
@@ -177,53 +178,53 @@ pub struct SeenNic<'a> {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct SeenPacket<'a> {
-    /// When it leaves, or has arrived.
+    /// Time at which it leaves, or has arrived.
     pub at_ps: u64,
-    /// Virtual time of the simulation, which does not go back: `at_ps` is not before it.
+    /// Virtual time of the simulation, which never decreases; `at_ps` is not before it.
     pub now_ps: u64,
-    /// The host at whose port it is.
+    /// The host whose port it is.
     pub host: HostId,
     /// Whether it leaves that host.
     pub leaves: bool,
-    /// Who sent it.
+    /// Sender.
     pub from: HostId,
-    /// Whom it is for.
+    /// Destination.
     pub to: HostId,
     /// Transport of the queue pair that sent it.
     pub transport: Transport,
-    /// What it is.
+    /// Kind of the packet.
     pub kind: Kind,
     /// Number of the queue pair that sent it.
     pub source_queue_pair: u32,
-    /// Number of the queue pair that it is for.
+    /// Number of the destination queue pair.
     pub queue_pair: u32,
-    /// Sequence number, which does not wrap here.
+    /// Sequence number, which does not wrap in the simulation.
     pub psn: u64,
-    /// The first of its message, or of its response.
+    /// First packet of its message, or of its response.
     pub first: bool,
-    /// The last of them.
+    /// Last packet of its message, or of its response.
     pub last: bool,
-    /// It asks for an acknowledgement.
+    /// Whether it requests an acknowledgement.
     pub acknowledge: bool,
-    /// The completion of its receiver is solicited.
+    /// Whether the receiver's completion is solicited.
     pub solicited: bool,
-    /// A switch has marked it.
+    /// Whether a switch has marked it.
     pub congested: bool,
-    /// Its priority, by the traffic class of who sent it.
+    /// Priority, from the traffic class of the sender.
     pub priority: u8,
     /// Immediate data.
     pub immediate: Option<u32>,
-    /// Remote address: of a WRITE its first byte, of a READ or atomic the first that this packet asks for.
+    /// Remote address: for a WRITE its first byte, for a READ or atomic the first that this packet asks for.
     pub address: u64,
-    /// Remote key; of a datagram the queue key.
+    /// Remote key; for a datagram the queue key.
     pub key: u32,
     /// Bytes of the whole WRITE, or those that a READ asks for.
     pub bytes: u32,
-    /// Compare and swap: what to find and what to put there. Fetch and add: what to add. Their answer: what was there.
+    /// Compare and swap: expected and new value. Fetch and add: the addend. In their responses: the old value.
     pub operands: [u64; 2],
     /// Payload.
     pub payload: &'a [u8],
-    /// Bytes that the model takes it to have on the wire.
+    /// Bytes on the wire according to the model.
     pub wire_bytes: u32,
 }
 
@@ -236,7 +237,7 @@ pub(crate) struct Observed {
 }
 
 impl Observed {
-    /// Somebody looks.
+    /// Whether there is an observer.
     pub(crate) fn is_active(&self) -> bool {
         self.observer.is_some()
     }
@@ -251,14 +252,14 @@ impl std::fmt::Debug for Observed {
 }
 
 impl Cluster {
-    /// Shows what happens from now on to this observer, instead of the one before; to nobody when there is none.
+    /// Replaces the observer: events from now on go to this one, or to none.
     pub fn observe(&self, mut observer: Option<Box<dyn Observer>>) {
         if let Some(observer) = &mut observer {
             observer.begin(self.inner().part(0).now);
         }
         let install =
             |world: &mut World, observer| std::mem::replace(&mut world.observed.observer, observer);
-        // What the ones before own is given back without the lock.
+        // What the previous observers own is dropped without the lock.
         match observer {
             Some(observer) if self.inner().parts() > 1 => {
                 let shared = Arc::new(Mutex::new(vec![observer]));
@@ -281,7 +282,7 @@ impl Cluster {
         }
     }
 
-    /// What an observer is to call a thread.
+    /// Sets the name of a thread for observers.
     pub fn name_thread(&self, thread: ThreadId, name: String) {
         let mut world = self.inner().world(threads::host_of(thread.0));
         world.name_thread(thread.0, name);
@@ -297,7 +298,7 @@ impl World {
         }
     }
 
-    /// A packet has reached a host, which may still have no room for it.
+    /// A packet has reached a host, which may not have room for it.
     #[inline]
     pub(crate) fn observe_arrival(&mut self, packet: u32, host: u16) {
         if self.observed.observer.is_some() && !self.hosts[usize::from(host)].crashed {
@@ -311,7 +312,8 @@ impl World {
             return;
         };
         let packet = &self.packets[packet];
-        // A WRITE says where all of it begins, in its first packet; a READ that is asked for again where the rest does.
+        // The first packet of a WRITE names the start of the whole WRITE; a READ that is requested again names the
+        // start of the rest.
         let skipped = match packet.kind {
             Kind::ReadRequest => packet.offset.min(packet.total),
             _ => 0,
@@ -344,7 +346,7 @@ impl World {
         });
     }
 
-    /// What an observer is to call a thread.
+    /// Sets the name of a thread for observers.
     pub(crate) fn name_thread(&mut self, thread: u32, name: String) {
         self.observed.names.insert(thread, name);
     }
@@ -368,7 +370,7 @@ impl World {
         }
     }
 
-    /// A part of a NIC is busy from `from` until `until`.
+    /// A component of a NIC is busy from `from` until `until`.
     #[inline]
     pub(crate) fn observe_busy(
         &mut self,
@@ -404,7 +406,7 @@ impl World {
         }
     }
 
-    /// Something may have changed in a NIC.
+    /// The state of a NIC may have changed.
     #[inline]
     pub(crate) fn observe_nic(&mut self, host: u16) {
         if let Some(observer) = &mut self.observed.observer {
@@ -421,7 +423,7 @@ impl World {
         }
     }
 
-    /// What waits at a port of a switch has changed.
+    /// The queue of a switch port has changed.
     #[inline]
     pub(crate) fn observe_port(&mut self, switch: u16, port: u16) {
         if let Some(observer) = &mut self.observed.observer {

@@ -1,31 +1,32 @@
-//! Whether several real threads are faster than one: measured, since it depends on what happens in the cluster and on
-//! what else the machine does. The result of a run does not depend on it.
+//! Whether several real threads are faster than one. This is measured, because it depends on what happens in the
+//! cluster and on the load of the machine. The result of a run does not depend on it.
 
 use std::time::Duration;
 
-/// Events that happen one after the other before it is known how long one takes, and then before the parts try again:
-/// at first, and at most.
+/// Number of events that run one after the other until their duration is known, and then before the parts try again:
+/// initially, and at most.
 const STRETCH: (u64, u64) = (4_000, 1 << 20);
-/// Events that are timed together. Of the first of a stretch the median counts: the system may take the core away.
+/// Number of events that are timed together. At the start of a stretch the median counts, because the system may take
+/// the core away.
 pub(crate) const CHUNK: u64 = 200;
 const CHUNKS: usize = 64;
 
-/// What is known about it.
+/// The measurements.
 #[derive(Debug)]
 pub(crate) struct Pace {
     always: bool,
-    /// Nanoseconds of an event that happens alone.
+    /// Nanoseconds per event, one after the other.
     alone: Option<f64>,
-    /// The same of the chunks of this stretch.
+    /// Nanoseconds per event, for the chunks of this stretch.
     chunks: Vec<f64>,
-    /// Events that are to happen alone.
+    /// Number of events still to run one after the other.
     left: u64,
-    /// How many those will be next time.
+    /// Length of the next stretch.
     stretch: u64,
 }
 
 impl Pace {
-    /// With `always` parts run at once whatever it takes.
+    /// With `always`, parts run at once however long events take.
     pub(crate) fn new(always: bool) -> Self {
         Self {
             always,
@@ -36,7 +37,7 @@ impl Pace {
         }
     }
 
-    /// How many events are to happen one after the other now; none when the parts are to run at once.
+    /// Number of events to run one after the other now; zero when the parts are to run at once.
     pub(crate) fn left(&self) -> u64 {
         if self.always {
             0
@@ -45,7 +46,7 @@ impl Pace {
         }
     }
 
-    /// Nanoseconds of an event above which that is not worth it.
+    /// Nanoseconds per event above which running at once does not pay.
     pub(crate) fn most_ns(&self) -> f64 {
         match self.alone {
             Some(most) if !self.always => most,
@@ -53,7 +54,7 @@ impl Pace {
         }
     }
 
-    /// So many events, [`CHUNK`] or less, happened one after the other in this time.
+    /// Records that this many events, at most [`CHUNK`], ran one after the other in this time.
     pub(crate) fn alone(&mut self, events: u64, took: Duration) {
         self.left = self.left.saturating_sub(events);
         if events == CHUNK && self.chunks.len() < CHUNKS {
@@ -66,7 +67,7 @@ impl Pace {
         }
     }
 
-    /// So many events happened at once in this time.
+    /// Records that this many events ran at once in this time.
     pub(crate) fn at_once(&mut self, events: u64, took: Duration) {
         if took.as_nanos() as f64 <= self.most_ns() * events as f64 {
             self.stretch = STRETCH.0;
@@ -81,7 +82,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Lets as many events happen as are to happen alone, each of them in so many nanoseconds.
+    /// Runs a whole stretch of events one after the other, each in this many nanoseconds.
     fn stretch(pace: &mut Pace, ns: u64) -> u64 {
         let all = pace.left();
         while pace.left() > 0 {
@@ -95,7 +96,7 @@ mod tests {
     #[test]
     fn what_is_slower_is_tried_less_and_less_often() {
         let mut pace = Pace::new(false);
-        // Twice somebody else had the core.
+        // Twice, another process had the core.
         pace.alone(CHUNK, MS * 20);
         pace.alone(CHUNK, MS * 20);
         stretch(&mut pace, 1_000);

@@ -5,27 +5,27 @@ use dunlin_verbs::Transport;
 use crate::random::mix;
 use crate::work::Segs;
 
-/// What a packet is.
+/// The kind of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
-    /// Of a SEND on a connection.
+    /// Part of a SEND on a connection.
     #[default]
     Send,
-    /// Of a WRITE.
+    /// Part of a WRITE.
     Write,
     /// A READ.
     ReadRequest,
-    /// Of what a READ asked for.
+    /// Part of a READ's response.
     ReadResponse,
-    /// An atomic.
+    /// An atomic compare and swap.
     CompareAndSwap,
-    /// An atomic.
+    /// An atomic fetch and add.
     FetchAndAdd,
-    /// The value that an atomic found.
+    /// The response to an atomic: the old value.
     AtomicResponse,
     /// A SEND over UD.
     Datagram,
-    /// Everything up to here has come.
+    /// Acknowledges everything up to here.
     Acknowledge,
     /// Negative acknowledgement, with its reason.
     Refuse(Refusal),
@@ -33,48 +33,48 @@ pub enum Kind {
     Congestion,
 }
 
-/// Why a responder does not carry a request out.
+/// Why a responder did not carry out a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// A packet is missing before this one.
     Sequence,
-    /// No RECEIVE; offer it again after so many picoseconds.
+    /// There is no RECEIVE; retry after this many picoseconds.
     NotReady(u64),
-    /// Key, range or access.
+    /// Wrong key, range or access.
     Access,
-    /// Does not fit, or is not allowed.
+    /// The request does not fit, or is not allowed.
     Invalid,
     /// The responder itself failed.
     Operation,
 }
 
-/// What is to be done with a packet's bytes when it reaches host memory.
+/// What happens with a packet's bytes when it reaches host memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Place {
     #[default]
     Nothing,
     /// A WRITE: region key and offset.
     Write { key: u32, offset: u64 },
-    /// Into pieces, from this byte of theirs: a RECEIVE or the local side of a READ.
+    /// Into segments, from this byte of them on: a RECEIVE or the local side of a READ.
     Scatter { segs: Segs, offset: u64 },
-    /// Read memory and answer.
+    /// Reads memory and answers.
     Read { key: u32, offset: u64 },
-    /// Carry out the atomic and answer.
+    /// Carries out the atomic and answers.
     Atomic { key: u32, offset: u64 },
 }
 
-/// A packet in flight. Its buffer is kept for the next one.
+/// A packet in flight. Its buffer is reused for later packets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Packet {
     pub(crate) kind: Kind,
     pub(crate) from: u16,
     pub(crate) to: u16,
-    /// Numbers of the queue pair that sent it and of the one it is for.
+    /// Numbers of the sending and the receiving queue pair.
     pub(crate) from_number: u32,
     pub(crate) to_number: u32,
-    /// That queue pair is UC.
+    /// Whether the sending queue pair is UC.
     pub(crate) unreliable: bool,
-    /// Incarnations of both when it was sent: a queue pair that was reset takes nothing of before.
+    /// Incarnations of both when it was sent: a queue pair that was reset accepts nothing from before.
     pub(crate) from_stamp: u32,
     pub(crate) to_stamp: u32,
     pub(crate) psn: u64,
@@ -90,12 +90,12 @@ pub(crate) struct Packet {
     pub(crate) key: u32,
     /// Bytes of the whole message, or of the READ.
     pub(crate) total: u32,
-    /// Place of this packet's bytes in the message.
+    /// Offset of this packet's bytes in the message.
     pub(crate) offset: u32,
     pub(crate) operands: [u64; 2],
     /// Bytes on the wire.
     pub(crate) wire_bytes: u32,
-    /// Port of the switch by which it came, while it is in one.
+    /// Port at which it entered the switch that it is in.
     pub(crate) ingress: u16,
     pub(crate) place: Place,
     /// Queue pair at its destination, once found.
@@ -104,7 +104,7 @@ pub(crate) struct Packet {
 }
 
 impl Packet {
-    /// Makes it a blank, keeping the buffer.
+    /// Clears all fields, keeping the buffer.
     pub(crate) fn clear(&mut self) {
         let mut payload = std::mem::take(&mut self.payload);
         payload.clear();
@@ -123,14 +123,14 @@ impl Packet {
         }
     }
 
-    /// What switches tell its flow from others by.
+    /// Number by which switches distinguish flows.
     #[inline]
     pub(crate) fn flow(&self) -> u64 {
         let hosts = mix(u64::from(self.from) << 16 | u64::from(self.to));
         hosts ^ (u64::from(self.from_number) << 32 | u64::from(self.to_number))
     }
 
-    /// Control packets go before data and are not marked.
+    /// Whether it is a control packet: those go before data and are not marked.
     pub(crate) fn is_control(&self) -> bool {
         matches!(self.kind, Kind::Congestion)
     }

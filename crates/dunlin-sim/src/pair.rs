@@ -20,16 +20,16 @@ pub(crate) struct PeerOf {
 /// A message that is arriving in several packets.
 #[derive(Clone, Debug)]
 pub(crate) struct Incoming {
-    /// The RECEIVE that it fills; none for a WRITE.
+    /// The RECEIVE that it fills; `None` for a WRITE.
     pub(crate) receive: Option<Receive>,
-    /// Bytes that have come.
+    /// Bytes that have arrived.
     pub(crate) bytes: u64,
 }
 
-/// An answer that waits for the answers before it.
+/// An answer that waits for those before it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answer {
-    /// Of a READ or atomic that was accepted and not carried out yet.
+    /// The answer of a READ or atomic that was accepted and not carried out yet.
     Awaited,
     /// A READ whose response takes several packets: next packet's number, place, bytes left, bytes of all of them.
     Stream {
@@ -43,7 +43,7 @@ pub(crate) enum Answer {
     Packet(u32),
 }
 
-/// The receiving queue: a queue pair's own, or a shared one.
+/// A receive queue: a queue pair's own, or a shared one.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiveQueueState {
     pub(crate) entries: VecDeque<Receive>,
@@ -51,30 +51,32 @@ pub(crate) struct ReceiveQueueState {
     pub(crate) segments: usize,
     pub(crate) domain: u32,
     pub(crate) host: u16,
-    /// Its queue pair, or its handle and the queue pairs that draw from it: its place is free when there are none.
+    /// Number of users: its queue pair, or its handle and the queue pairs that use it. Its place is free when there are
+    /// none.
     pub(crate) users: u32,
-    /// How many of the first entries the NIC has, those of a line or what is left of it.
+    /// Number of entries at the front that the NIC has fetched: those of a line, or what is left of it.
     pub(crate) fetched: u32,
-    /// The whole line behind them has been asked for, and is there at this time.
+    /// The whole line behind them has been requested, and arrives at this time.
     pub(crate) ahead: Option<Ps>,
 }
 
-/// What a NIC has of the RECEIVE that it takes.
+/// Whether the NIC has fetched the RECEIVE that it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fetch {
-    /// The element.
+    /// The NIC has the element.
     Had,
-    /// It has asked for it: there at this time.
+    /// It has requested the element, which arrives at this time.
     Asked(Ps),
-    /// Nothing: to be asked for now.
+    /// It must request the element now.
     Needed,
 }
 
-/// Elements of RECEIVEs that one DMA read brings: those of a cache line, with one segment of 16 bytes each.
+/// Number of RECEIVE elements that one DMA read brings: those of a cache line, with one segment of 16 bytes each.
 const FETCHED: usize = 4;
 
 impl ReceiveQueueState {
-    /// The next entry, and what the NIC has of it. What it has to ask for comes with those of its line that are posted.
+    /// Takes the next entry; also returns whether the NIC has fetched it. An element that must be requested brings with
+    /// it the posted elements of its line.
     pub(crate) fn take(&mut self) -> Option<(Receive, Fetch)> {
         let posted = self.entries.len();
         let receive = self.entries.pop_front()?;
@@ -89,23 +91,23 @@ impl ReceiveQueueState {
         Some((receive, fetch))
     }
 
-    /// Whether a whole line waits behind what the NIC has, and has not been asked for.
+    /// Whether a whole line waits behind what the NIC has, and has not been requested.
     pub(crate) fn wants_ahead(&self) -> bool {
         self.ahead.is_none() && self.entries.len() >= self.fetched as usize + FETCHED
     }
 
-    /// That line has been asked for, and is there at this time.
+    /// Records that this line has been requested, and arrives at this time.
     pub(crate) fn asked_ahead(&mut self, at: Ps) {
         self.ahead = Some(at);
     }
 
-    /// An entry that was taken serves the next message.
+    /// Returns an entry that was taken, for the next message.
     pub(crate) fn give_back(&mut self, receive: Receive) {
         self.entries.push_front(receive);
         self.fetched += 1;
     }
 
-    /// Takes all entries away.
+    /// Removes all entries.
     pub(crate) fn clear(&mut self) -> VecDeque<Receive> {
         (self.fetched, self.ahead) = (0, None);
         std::mem::take(&mut self.entries)
@@ -113,7 +115,7 @@ impl ReceiveQueueState {
 }
 
 impl World {
-    /// A handle or a queue pair does not draw from this receive queue any more.
+    /// Called when a handle or a queue pair no longer uses this receive queue.
     pub(crate) fn release_receives(&mut self, queue: u32) {
         let state = &mut self.receives[queue];
         state.users -= 1;
@@ -135,13 +137,13 @@ pub(crate) struct Pair {
     pub(crate) state: QueuePairState,
     pub(crate) access: Access,
     pub(crate) attributes: ConnectAttributes,
-    /// Counts resets; events and packets of before are void.
+    /// Incremented by resets; events and packets from before are void.
     pub(crate) stamp: u32,
     pub(crate) peer: Option<PeerOf>,
     pub(crate) queue_key: u32,
     pub(crate) send_cq: u32,
     pub(crate) receive_cq: u32,
-    /// Its own receive queue or the shared one, in the world's table.
+    /// Its own receive queue or the shared one, as an index in the world's table.
     pub(crate) receives: u32,
     pub(crate) shared: bool,
     pub(crate) limits: Limits,
@@ -150,25 +152,25 @@ pub(crate) struct Pair {
     pub(crate) sends: VecDeque<Element>,
     /// Index of `sends[0]`.
     pub(crate) base: u64,
-    /// Requests posted, and those whose entries were given back by polling.
+    /// Number of requests posted, and of those whose entries were released by polling.
     pub(crate) posted: u64,
     pub(crate) retired: u64,
-    /// Requests that the NIC knows of.
+    /// Number of requests that the NIC knows of.
     pub(crate) rung: u64,
-    /// Next to send: request and packet within it.
+    /// The next to send: request, and packet within it.
     pub(crate) cursor: u64,
     pub(crate) cursor_packet: u32,
     pub(crate) next_psn: u64,
-    /// READs and atomics started and not answered.
+    /// READs and atomics started and not yet answered.
     pub(crate) fetching: u32,
-    /// When the last answered READ or atomic is in memory: a fenced request starts after that.
+    /// Time at which the last answered READ or atomic is in memory: a fenced request starts after that.
     pub(crate) fenced_until: Ps,
     pub(crate) in_ring: bool,
-    /// Of what it sends, datagrams apart.
+    /// Priority of what it sends, except datagrams.
     pub(crate) priority: u8,
-    /// Not before this time: receiver not ready, or the rate of congestion control.
+    /// Requests send nothing before this time: receiver not ready, or too many packets held back in the NIC.
     pub(crate) paused_until: Ps,
-    /// Its requests wait for their flow's turn (DCQCN).
+    /// Whether its requests wait for their flow's turn (DCQCN).
     pub(crate) paced: bool,
     /// A fault: its requests neither leave nor fail.
     pub(crate) stalled: bool,
@@ -178,37 +180,37 @@ pub(crate) struct Pair {
     pub(crate) progress_at: Ps,
     /// The sequence number to which the sender went back last, until there is progress.
     pub(crate) went_back: Option<u64>,
-    /// Packets leave, and completions appear, in order.
+    /// Times that keep packets and completions in order.
     pub(crate) leaves_at: Ps,
     pub(crate) completes_at: Ps,
-    /// Packets that wait in the NIC behind one that is late, in the wire's time.
+    /// Packets that wait in the NIC behind a late one, as time on the wire.
     pub(crate) held_back: Ps,
 
     // The receiving side.
     pub(crate) expected_psn: u64,
     pub(crate) refused_gap: bool,
     pub(crate) incoming: Option<Incoming>,
-    /// UC: the rest of the message that lost a packet is dropped.
+    /// UC: the rest of a message that lost a packet is dropped.
     pub(crate) skipping: bool,
     pub(crate) atomics: VecDeque<(u64, u64)>,
     pub(crate) answers: VecDeque<Answer>,
     pub(crate) answering: bool,
-    /// Its responses wait for their flow's turn (DCQCN).
+    /// Whether its responses wait for their flow's turn (DCQCN).
     pub(crate) answers_paced: bool,
     pub(crate) places_at: Ps,
     pub(crate) answers_at: Ps,
-    /// RC: packets sent since one asked for an acknowledgement, and the sequence number behind that one.
+    /// RC: packets sent since the last one that requested an acknowledgement, and the sequence number behind that one.
     pub(crate) unasked: u64,
     pub(crate) asked: u64,
-    /// The sender went back and has heard of no progress since: it asks more often.
+    /// The sender went back and has made no progress since: it requests acknowledgements more often.
     pub(crate) careful: bool,
-    /// When congestion was last notified.
+    /// Time of the last congestion notification sent.
     pub(crate) notified_at: Option<Ps>,
-    /// Where the NIC controls congestion by a window, and has heard of some.
+    /// Set where the NIC controls congestion by a window and was notified of congestion.
     pub(crate) window: Option<Box<Window>>,
 }
 
-/// What a queue pair was made for.
+/// Sizes that a queue pair was created with.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Limits {
     pub(crate) send_requests: usize,
@@ -286,11 +288,11 @@ impl Pair {
         }
     }
 
-    /// As new, in state Reset, with a fresh incarnation; posted work is forgotten.
+    /// Resets to the state of a new queue pair, with a fresh incarnation; posted work is dropped.
     pub(crate) fn reset(&mut self) {
         let queues = (self.send_cq, self.receive_cq);
         let receives = (self.receives, self.shared);
-        // What is in flight keeps its order even so.
+        // Packets and completions under way stay in order nevertheless.
         let (leaves_at, completes_at) = (self.leaves_at, self.completes_at);
         let stamp = self.stamp + 1;
         *self = Self::new(
@@ -306,8 +308,8 @@ impl Pair {
         (self.leaves_at, self.completes_at) = (leaves_at, completes_at);
     }
 
-    /// When a completion that is ready at `at` appears: behind those before it, and where it says that the NIC is done
-    /// with memory whose bytes did not all come, behind the last of those that are on their way.
+    /// The time at which a completion that is ready at `at` appears: behind those before it, and, if it reports that
+    /// the NIC is done with memory whose bytes did not all arrive, behind the last of those on their way.
     pub(crate) fn completion_at(&mut self, status: CompletionStatus, at: Ps) -> Ps {
         let placed = match status {
             CompletionStatus::Success => 0,
@@ -317,8 +319,8 @@ impl Pair {
         self.completes_at
     }
 
-    /// Its key in the caches of its NIC, by its number there: what other hosts have does not change it. The host is in
-    /// it, or the same contexts would share a set in each NIC.
+    /// The queue pair's key in the caches of its NIC, by its number there, so it does not depend on other hosts. The
+    /// host's number is part of the key; otherwise the same contexts would share a set in each NIC.
     #[inline]
     pub(crate) fn context(&self) -> u64 {
         u64::from(self.host) << 32 | u64::from(self.number)
@@ -335,7 +337,7 @@ impl Pair {
         self.sends.get_mut(index.checked_sub(self.base)? as usize)
     }
 
-    /// The sequence number of the oldest packet that is not acknowledged, or else of the next one.
+    /// The sequence number of the oldest unacknowledged packet, or else of the next one.
     pub(crate) fn oldest_psn(&self) -> u64 {
         match self.sends.front() {
             Some(element) if element.packets > 0 => element.first_psn + u64::from(element.answered),
@@ -343,12 +345,12 @@ impl Pair {
         }
     }
 
-    /// Packets that were sent and not acknowledged.
+    /// Number of packets sent and not acknowledged.
     pub(crate) fn in_flight(&self) -> u64 {
         self.sending_psn().saturating_sub(self.oldest_psn())
     }
 
-    /// The sequence number of the packet that is sent next.
+    /// The sequence number of the next packet to be sent.
     pub(crate) fn sending_psn(&self) -> u64 {
         match self.element(self.cursor) {
             Some(element) if element.packets > 0 => {
@@ -358,14 +360,14 @@ impl Pair {
         }
     }
 
-    /// Whether something was sent that is not acknowledged.
+    /// Whether anything sent is not yet acknowledged.
     pub(crate) fn waits_for_answer(&self) -> bool {
         self.sends
             .front()
             .is_some_and(|element| element.packets > 0)
     }
 
-    /// The sequence number of the packet that was sent last, as far as it is not acknowledged.
+    /// The sequence number of the last packet sent, if it is not acknowledged.
     pub(crate) fn last_sent(&self) -> Option<u64> {
         if let Some(element) = self.element(self.cursor).filter(|_| self.cursor_packet > 0) {
             return Some(element.first_psn + u64::from(self.cursor_packet) - 1);
@@ -374,7 +376,7 @@ impl Pair {
         Some(before.first_psn + u64::from(before.packets) - 1)
     }
 
-    /// Goes back to the packet `psn`, which was sent before.
+    /// Goes back to packet `psn`, which was sent before.
     pub(crate) fn go_back(&mut self, psn: u64) {
         let at = self.sends.partition_point(|element| {
             element.packets > 0 && element.first_psn + u64::from(element.packets) <= psn
@@ -410,7 +412,7 @@ mod tests {
         let mut queue = ReceiveQueueState::default();
         post(&mut queue, 6);
         assert_eq!(needed(&mut queue, 5), [true, false, false, false, true]);
-        // What is posted behind a fetch was not part of it, but for one that was given back.
+        // Entries posted after a fetch were not part of it, except one that was given back.
         let (receive, fetch) = queue.take().expect("the sixth");
         assert_eq!(fetch, Fetch::Had);
         queue.give_back(receive);

@@ -1,21 +1,21 @@
-//! Tables that hold some of the entries of a whole cluster, by their numbers in it.
+//! Tables that hold some of the entries of a whole cluster, indexed by their numbers in it.
 
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
-/// Place of what stands in another table.
+/// Place of an entry of another table.
 const ELSEWHERE: u32 = u32::MAX;
 
 /// The hosts or switches of one part of a cluster.
 #[derive(Debug)]
 pub(crate) struct Placed<T> {
     here: Vec<T>,
-    /// By number: the place here.
+    /// Place in this table, by number.
     places: Arc<[u32]>,
 }
 
 impl<T> Placed<T> {
-    /// Divides `all`; `part_of` says by number to which of so many parts each belongs.
+    /// Divides `all`; `part_of` gives the part of each entry, by number.
     pub(crate) fn divide(all: Vec<T>, part_of: &[u16], parts: usize) -> Vec<Self> {
         let mut here: Vec<Vec<T>> = std::iter::repeat_with(Vec::new).take(parts).collect();
         let mut places = vec![vec![ELSEWHERE; all.len()]; parts];
@@ -33,16 +33,16 @@ impl<T> Placed<T> {
             .collect()
     }
 
-    /// The entries here, with their numbers.
+    /// The entries of this table, with their numbers.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut T)> {
         let places = self.places.iter().enumerate();
         let numbers = places.filter(|(_, &place)| place != ELSEWHERE);
-        // They stand in the order of their numbers.
+        // They are in the order of their numbers.
         numbers.map(|(number, _)| number).zip(&mut self.here)
     }
 }
 
-/// Panics for what stands in another table: nothing that happens to one host or switch touches another's state.
+/// Panics for an entry of another table: nothing that happens to one host or switch touches another's state.
 impl<T> Index<usize> for Placed<T> {
     type Output = T;
     #[inline]

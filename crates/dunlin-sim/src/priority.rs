@@ -1,11 +1,11 @@
-//! Priorities of packets, eight as Ethernet has them (IEEE 802.1Q): queues for each, and whose turn it is.
+//! Priorities of packets, eight as in Ethernet (IEEE 802.1Q): a queue for each, and the order of service.
 //!
-//! A queue pair, or an address handle, says its traffic class; the upper three bits of that are the priority, as they
-//! are by default where switches and NICs trust the code point. Class 0 is priority 0, and so is all that says nothing.
+//! A queue pair, or an address handle, has a traffic class; its upper three bits are the priority, which is the default
+//! where switches and NICs trust the code point. Class 0 is priority 0, and is used where none is set.
 
 use std::collections::VecDeque;
 
-/// How many there are.
+/// Number of priorities.
 pub(crate) const PRIORITIES: usize = 8;
 
 /// The priority of a traffic class.
@@ -14,7 +14,7 @@ pub(crate) fn of_class(traffic_class: u8) -> u8 {
     traffic_class >> 5
 }
 
-/// The bit of a priority in a set of them.
+/// The bit of a priority in a set.
 #[inline]
 pub(crate) fn bit(priority: u8) -> u8 {
     1 << priority
@@ -37,13 +37,13 @@ impl<T> Default for Queues<T> {
 }
 
 impl<T> Queues<T> {
-    /// The priorities of which something waits.
+    /// The priorities with waiting entries.
     #[inline]
     pub(crate) fn waiting(&self) -> u8 {
         self.waiting
     }
 
-    /// How much waits in all.
+    /// Number of waiting entries.
     pub(crate) fn len(&self) -> usize {
         self.queues.iter().map(VecDeque::len).sum()
     }
@@ -69,7 +69,7 @@ impl<T> Queues<T> {
         item
     }
 
-    /// The first becomes the last.
+    /// Moves the first entry to the end.
     pub(crate) fn rotate(&mut self, priority: u8) {
         let queue = &mut self.queues[usize::from(priority)];
         if !queue.is_empty() {
@@ -83,20 +83,20 @@ impl<T> Queues<T> {
     }
 }
 
-/// Whose turn it is: strict priorities first, the highest of them before the others; what they leave is shared by
-/// weight (start-time fair queueing: who has had the least for its weight is next, and who comes back has saved nothing
-/// up).
+/// The order of service: strict priorities first, the highest of them before the others; the remaining bandwidth is
+/// shared by weight (start-time fair queueing: the priority that has had the least for its weight is next, and one that
+/// was idle has saved nothing up).
 #[derive(Clone, Debug)]
 pub(crate) struct Turns {
     strict: u8,
     weights: [f64; PRIORITIES],
-    /// Bytes that each has had, over its weight.
+    /// Bytes served of each, divided by its weight.
     had: [f64; PRIORITIES],
-    /// What the one that was served last had then.
+    /// That value of the priority served last, at that time.
     now: f64,
 }
 
-/// So that a weight of 0 is a very small one.
+/// Minimum weight, which replaces a weight of 0.
 const LEAST_WEIGHT: f64 = 1e-3;
 
 impl Turns {
@@ -109,7 +109,7 @@ impl Turns {
         }
     }
 
-    /// The one of those that are ready that is to be served.
+    /// The priority to serve next among those that are ready.
     #[inline]
     pub(crate) fn next(&self, ready: u8) -> Option<u8> {
         if ready == 0 {
@@ -125,7 +125,7 @@ impl Turns {
         all.min_by(|one, other| had(one).total_cmp(&had(other)))
     }
 
-    /// It was served with so many bytes.
+    /// Accounts for `bytes` served of a priority.
     #[inline]
     pub(crate) fn serve(&mut self, priority: u8, bytes: u64) {
         if self.strict & bit(priority) != 0 {
@@ -143,7 +143,7 @@ mod tests {
 
     const ONE: [f64; PRIORITIES] = [1.0; PRIORITIES];
 
-    /// How many packets of so many bytes each of these has in a hundred turns, all of them always ready.
+    /// Number of packets of each of these priorities served in a hundred turns, with all of them always ready.
     fn shares(turns: &mut Turns, ready: &[(u8, u64)]) -> Vec<usize> {
         let set = ready
             .iter()

@@ -1,11 +1,11 @@
 //! Random numbers: one generator for each component, seeded from the cluster's seed and the component's own name.
 
-/// SplitMix64 (Steele, Lea, Flood 2014): one multiplication chain a number, the same on every machine.
+/// SplitMix64 (Steele, Lea, Flood 2014): one chain of multiplications per number, the same on every machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// The generator of the component `(kind, number)`; components do not disturb each other's sequences.
+    /// The generator of the component `(kind, number)`; components do not affect each other's sequences.
     pub(crate) fn of(seed: u64, kind: &str, number: u64) -> Self {
         let mut state = mix(seed ^ 0x5851_f42d_4c95_7f2d);
         for byte in kind.bytes() {

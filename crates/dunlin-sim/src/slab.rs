@@ -1,6 +1,6 @@
-//! A table of reusable entries named by index.
+//! A table of reusable entries, named by index.
 
-/// Entries keep their allocations when they are given back: a packet's buffer serves the next packet.
+/// Entries keep their allocations when they are given back: a packet's buffer is reused by the next packet.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     entries: Vec<T>,
@@ -15,7 +15,7 @@ impl<T: Default> Slab<T> {
         }
     }
 
-    /// A free entry, as it was left.
+    /// Takes a free entry, in the state in which it was given back.
     #[inline]
     pub(crate) fn take(&mut self) -> u32 {
         match self.free.pop() {
@@ -36,7 +36,7 @@ impl<T: Default> Slab<T> {
         self.free.push(index);
     }
 
-    /// Entries in use.
+    /// Number of entries in use.
     pub(crate) fn used(&self) -> usize {
         self.entries.len() - self.free.len()
     }

@@ -1,13 +1,13 @@
-//! Simulated threads with a stack: blocking code, as it runs on real threads, on a simulated core.
+//! Simulated threads with a stack: blocking code, written as for real threads, on a simulated core.
 //!
-//! Such a thread runs on until it has been charged a [`GRAIN`] of time, waits for something, or ends; then its stack is
-//! put aside and the event loop goes on. So threads of a host overlap: what one writes between two of its charges
-//! another sees between two of its own. It suspends at charges and waits alone, where the world's lock is not held; a
-//! thread that holds a lock of its own says so by [`dunlin_verbs::thread::hold`].
+//! Such a thread runs until it has been charged a [`GRAIN`] of time, waits for something, or ends; then its stack is
+//! suspended and the event loop goes on. So threads of a host overlap: what one writes between two of its charges,
+//! another sees between two of its own. It suspends only at charges and waits, where the world's lock is not held; a
+//! thread that holds a lock of its own declares so by [`dunlin_verbs::thread::hold`].
 //!
-//! The room of this crate with the unsafe code of switching stacks. What it relies on: a stack is only ever resumed by
-//! the real thread that began it, the one of its part of the cluster (checked), and what the thread-local pointer names
-//! stands on the stack that runs.
+//! This module contains the unsafe code for switching stacks. It relies on the following: a stack is only ever resumed
+//! by the real thread that started it, which is that of its part of the cluster (checked), and what the thread-local
+//! pointer names is on the stack that runs.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -27,13 +27,13 @@ use crate::event::{Ps, NS};
 use crate::inner::Inner;
 use crate::threads::host_of;
 
-/// Charges that a thread runs ahead of the others before it lets them catch up. Shorter than the time that a cache line
-/// takes from one core to another, so whoever meets another thread meets it at the right time.
+/// Time that a thread is charged before it lets the others catch up. It is shorter than the transfer of a cache line
+/// between two cores, so threads interact at the right times.
 const GRAIN: Ps = 50 * NS;
-/// Bytes of a stack, of which the system gives those that are touched.
+/// Bytes of a stack; the system commits only pages that are touched.
 const STACK_BYTES: usize = 256 << 10;
 
-/// What the running stack needs to be put aside. On that stack itself.
+/// What is needed to suspend the running stack. It is on that stack itself.
 struct Local {
     yielder: *const Yielder<(), Next>,
     waker: Waker,
@@ -42,33 +42,33 @@ struct Local {
 }
 
 thread_local! {
-    /// Of the stack that runs on this real thread; null: none.
+    /// `Local` of the stack that runs on this real thread, or null.
     static LOCAL: Cell<*const Local> = const { Cell::new(std::ptr::null()) };
 }
 
-/// The thread that runs, for [`dunlin_verbs::thread`].
+/// The running thread, for [`dunlin_verbs::thread`].
 struct Here;
 static HERE: Here = Here;
 
 enum State {
     New(Box<dyn FnOnce() + Send>, Waker, u64),
-    /// Begun by this real thread.
+    /// Started by this real thread.
     Begun(Coroutine<(), Next, ()>, ThreadId),
     Done,
 }
 
-/// A thread with a stack, whose steps go from one suspension to the next.
+/// A thread with a stack, whose steps reach from one suspension to the next.
 pub(crate) struct Stacked {
-    /// A stack that was put aside for ever is left as it is: unwinding it would run code that waits for others.
+    /// A stack that is suspended for ever is left as it is: unwinding it would run code that waits for others.
     state: ManuallyDrop<State>,
 }
 
-// SAFETY: a new one holds what is `Send`; one that has begun is resumed by the real thread that began it alone, and
-// never dropped while it is put aside.
+// SAFETY: a new one holds what is `Send`; one that was started is resumed only by the real thread that started it, and
+// never dropped while it is suspended.
 unsafe impl Send for Stacked {}
 
 impl Stacked {
-    /// On a host of a cluster.
+    /// Creates a thread on a host of a cluster.
     pub(crate) fn new(
         inner: &Arc<Inner>,
         host: u16,
@@ -105,7 +105,7 @@ fn begin(run: Box<dyn FnOnce() + Send>, waker: Waker, host: u64) -> Coroutine<()
         };
         LOCAL.set(&local);
         run();
-        // What was charged last passes before the end.
+        // The last charges pass before the end.
         if context::charged() > 0 {
             suspend(Next::Again);
         }
@@ -129,7 +129,7 @@ impl Step for Stacked {
             std::thread::current().id(),
             "a cluster with such threads is driven by one real thread"
         );
-        /// The stack no longer runs, also when it panicked.
+        /// Runs when the stack stops running, also by a panic.
         struct Leave(*const Local, Option<&'static dyn Simulated>);
         impl Drop for Leave {
             fn drop(&mut self) {
@@ -150,7 +150,7 @@ impl Step for Stacked {
     }
 }
 
-/// Whether the caller has a stack that can be put aside.
+/// Whether the caller has a stack that can be suspended.
 #[inline]
 pub(crate) fn is_stacked() -> bool {
     !LOCAL.get().is_null()
@@ -159,20 +159,20 @@ pub(crate) fn is_stacked() -> bool {
 fn with_local<T>(action: impl FnOnce(&Local) -> T) -> T {
     let local = LOCAL.get();
     assert!(!local.is_null(), "called from a simulated thread");
-    // SAFETY: it stands on the stack that runs, beneath our caller.
+    // SAFETY: it is on the stack that runs, beneath our caller.
     action(unsafe { &*local })
 }
 
-/// Puts the running stack aside.
+/// Suspends the running stack.
 fn suspend(next: Next) {
     let local = LOCAL.get();
-    // SAFETY: it stands on the stack that runs, and so does the yielder, until the stack's closure has returned.
+    // SAFETY: it is on the stack that runs, and so is the yielder, until the stack's closure has returned.
     unsafe { (*(*local).yielder).suspend(next) };
-    // Others ran meanwhile.
+    // Other stacks ran meanwhile.
     LOCAL.set(local);
 }
 
-/// After a charge, where no lock of the world is held: lets the others catch up.
+/// Lets the others catch up after a charge. No lock of the world may be held.
 #[inline]
 pub(crate) fn settle() {
     if is_stacked() && context::charged() >= GRAIN && with_local(|local| local.held.get() == 0) {
@@ -180,7 +180,7 @@ pub(crate) fn settle() {
     }
 }
 
-/// Sleeps in the kernel; says whether it may have been woken before the end.
+/// Sleeps in the kernel. Returns whether it may have been woken before the time was up.
 pub(crate) fn block_until(ns: u64) {
     suspend(Next::BlockUntil(ns));
 }

@@ -1,4 +1,4 @@
-//! The step of a thread, which is taken without the world.
+//! The step of a thread, which runs without the world's lock.
 
 use crate::context::{self, Prices};
 use crate::cores::{Next, Step};
@@ -8,7 +8,7 @@ use crate::world::World;
 /// A thread whose turn it is.
 pub(crate) struct Ready {
     pub(crate) thread: u32,
-    /// It has a stack, and so a real thread to which it belongs.
+    /// Whether it has a stack, and so a real thread to which it belongs.
     pub(crate) stacked: bool,
     step: Box<dyn Step>,
     now: Ps,
@@ -25,7 +25,7 @@ impl std::fmt::Debug for Ready {
 }
 
 impl Ready {
-    /// Takes the step, as a thread of this cluster.
+    /// Runs the step, as a thread of this cluster.
     pub(crate) fn run(self, cluster: u64) -> Stepped {
         let Self {
             thread,
@@ -47,7 +47,7 @@ impl Ready {
     }
 }
 
-/// A step that was taken.
+/// A step that has run.
 pub(crate) struct Stepped {
     thread: u32,
     step: Box<dyn Step>,
@@ -56,7 +56,7 @@ pub(crate) struct Stepped {
 }
 
 impl World {
-    /// The step of a thread, if it may take it now.
+    /// The step of a thread, if it may run now.
     pub(crate) fn ready(&mut self, thread: u32, stamp: u32) -> Option<Ready> {
         let step = self.begin_step(thread, stamp)?;
         let now = self.now;
@@ -72,8 +72,7 @@ impl World {
         })
     }
 
-    /// The step has been taken. Gives what is left of a thread that has ended: it may own what takes the lock when it
-    /// is dropped.
+    /// Ends the step. Returns the remains of a thread that has ended, because dropping them may take the lock.
     pub(crate) fn after(&mut self, stepped: Stepped) -> Option<Box<dyn Step>> {
         let Stepped {
             thread,

@@ -1,14 +1,14 @@
-//! The threads of hosts, by numbers that do not depend on what other hosts do.
+//! The threads of hosts, by numbers that do not depend on other hosts.
 
 use std::ops::{Index, IndexMut};
 
 use crate::cores::Thread;
 
-/// Bits of a thread's number that count the threads of its host; the host's number stands above.
+/// Number of bits of a thread's number that count the threads of its host; the host's number is above them.
 const INDEX_BITS: u32 = 17;
-/// Threads that a host may have had. One less than fit: the number that is left is nobody's.
+/// Maximum number of threads that a host may have had. One less than fit: the number that is left is never used.
 pub(crate) const THREADS_MAX: usize = (1 << INDEX_BITS) - 1;
-/// What who asks for one more is told.
+/// The panic message when a host has had too many threads.
 pub(crate) const TOO_MANY_THREADS: &str = "a host has had 131,071 threads, which is all";
 
 /// The host of a thread.
@@ -21,7 +21,7 @@ pub(crate) fn index_of(number: u32) -> usize {
     number as usize & THREADS_MAX
 }
 
-/// Threads that run, and places of those that have ended.
+/// Running threads, and places of those that have ended.
 #[derive(Debug, Default)]
 pub(crate) struct Threads {
     by_host: Vec<Vec<Thread>>,
@@ -34,7 +34,7 @@ impl Threads {
         }
     }
 
-    /// The number of the next thread of a host; none when it has had [`THREADS_MAX`].
+    /// The number of the next thread of a host; `None` when it has had [`THREADS_MAX`].
     pub(crate) fn next(&self, host: u16) -> Option<u32> {
         let count = self.by_host[usize::from(host)].len();
         (count < THREADS_MAX).then_some(u32::from(host) << INDEX_BITS | count as u32)
@@ -74,7 +74,7 @@ impl IndexMut<u32> for Threads {
 mod tests {
     use crate::{Cluster, HostParameters, Next, NicParameters, SwitchParameters};
 
-    /// Alone, beside each other, and beside some that work on.
+    /// Alone, several at the same time, and next to some that go on.
     #[test]
     fn a_core_keeps_no_thread_that_has_ended() {
         let mut host = HostParameters::epyc_7452();

@@ -1,9 +1,9 @@
-//! Several parts of a cluster at once, each by a real thread of its own.
+//! Several parts of a cluster at once, each simulated by a real thread of its own.
 //!
-//! Conservative: all parts run the events of a window of virtual time, then they give each other what crosses. What one
-//! sends within a window reaches the others behind its end, because cables, switches and NICs take their time; while a
-//! buffer may come to pause its sender, which takes the time of a cable alone, windows are as short. Events of a node
-//! happen in the same order as on one thread, so a run has the same digest.
+//! The algorithm is conservative: all parts run the events of a window of virtual time, then they exchange what crosses
+//! between them. What one part sends within a window reaches the others after its end, because cables, switches and
+//! NICs take time. While a buffer may come to pause its sender, which takes only the time of a cable, windows are as
+//! short as that. Events of a node happen in the same order as on one thread, so a run has the same digest.
 
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -15,47 +15,47 @@ use crate::event::Ps;
 use crate::inner::Inner;
 use crate::world::World;
 
-/// Windows after which it is looked at whether they are worth it.
+/// Number of windows after which the parts check whether running at once pays.
 const SAMPLE: u64 = 16;
-/// Looks at the barrier before a thread lets others have its core.
+/// Polls of the barrier before a thread yields its core.
 const SPINS: usize = 200;
 
-/// What the threads of a run share.
+/// State shared by the threads of a run.
 #[derive(Debug)]
 struct Run {
     until: Ps,
-    /// Nanoseconds of an event above which it is given up.
+    /// Nanoseconds per event above which the run is given up.
     most_ns: f64,
-    /// It is given up.
+    /// Whether the run is given up.
     stop: AtomicBool,
     barrier: Barrier,
     parts: Vec<Published>,
 }
 
 impl Run {
-    /// Events in all windows so far.
+    /// Number of events in all windows so far.
     fn events(&self) -> u64 {
         let parts = self.parts.iter();
         parts.map(|part| part.events.load(Ordering::Relaxed)).sum()
     }
 }
 
-/// What a part tells the others.
+/// What a part publishes to the others.
 #[derive(Debug)]
 struct Published {
-    /// When something happens in it next; at the end of time when nothing does.
+    /// Time of its next event; the end of time if there is none.
     next: AtomicU64,
-    /// One of its buffers may pause.
+    /// Whether one of its buffers may pause.
     tight: AtomicBool,
-    /// Events in all windows.
+    /// Number of events in all windows.
     events: AtomicU64,
-    /// What each of the others has sent to it.
+    /// Events that each of the others has sent to it.
     mail: Vec<Mutex<Vec<Crossing>>>,
 }
 
 impl Inner {
-    /// Lets everything happen up to and with time `until`, all parts at once, unless an event takes more than so many
-    /// nanoseconds. Says whether it came to the end, and how many events happened.
+    /// Runs all events up to and including time `until`, all parts at once, unless an event takes more than `most_ns`.
+    /// Returns whether it reached `until`, and the number of events.
     pub(crate) fn run_at_once(self: &Arc<Self>, until: Ps, most_ns: f64) -> (bool, u64) {
         let parts = self.parts();
         let published = || Published {
@@ -77,7 +77,7 @@ impl Inner {
         };
         let others: Vec<_> = (1..parts).map(begin).collect();
         let own = catch_unwind(AssertUnwindSafe(|| self.run_part(0, &run)));
-        // All have ended before a panic of one of them goes on here.
+        // All have ended before a panic of one of them is resumed here.
         let others: Vec<_> = others.into_iter().map(|other| other.end()).collect();
         let mut all = std::iter::once(own).chain(others);
         let whole = all.try_fold(true, |whole, end| end.map(|reached| whole && reached));
@@ -85,9 +85,9 @@ impl Inner {
         (whole, run.events())
     }
 
-    /// The part of a real thread; false when it did not get to the end.
+    /// Runs one part in its real thread; returns false when it was given up.
     fn run_part(&self, part: usize, run: &Run) -> bool {
-        /// The others do not wait for one that has panicked.
+        /// Prevents the others from waiting for a thread that has panicked.
         struct Leave<'a>(&'a Barrier);
         impl Drop for Leave<'_> {
             fn drop(&mut self) {
@@ -110,7 +110,7 @@ impl Inner {
             own.next.store(next, Ordering::Relaxed);
             own.tight.store(world.tight > 0, Ordering::Relaxed);
             drop(world);
-            // One of them decides for all.
+            // One part decides for all.
             if part == 0 && windows == SAMPLE {
                 let events = run.events();
                 let took = (since.elapsed().as_nanos() as f64, (events - sampled) as f64);
@@ -156,7 +156,7 @@ impl Inner {
     }
 }
 
-/// Leaves what a part has sent where the others find it. They have taken what was there.
+/// Delivers what a part has sent to the mailboxes of the others, which have taken what was there before.
 fn send(part: usize, world: &mut World, run: &Run) {
     for (sent, to) in world.outbox.iter_mut().zip(&run.parts) {
         if !sent.is_empty() {
@@ -169,7 +169,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where all threads of a run wait for each other: hundreds of nanoseconds where each has a core.
+/// A barrier for all threads of a run; it takes hundreds of nanoseconds when each has a core.
 #[derive(Debug)]
 struct Barrier {
     parties: usize,
@@ -188,7 +188,7 @@ impl Barrier {
         }
     }
 
-    /// Waits for all others; false when one of them has panicked.
+    /// Waits for all others; returns false when one of them has panicked.
     fn wait(&self) -> bool {
         let round = self.round.load(Ordering::Acquire);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.parties {

@@ -1,10 +1,10 @@
-//! Work requests as the NIC keeps them.
+//! Work requests as stored in the NIC.
 
 use dunlin_verbs::{CompletionOpcode, SendFlags};
 
 use crate::event::Ps;
 
-/// A piece of a region of the host.
+/// A segment: a range of a region of the host.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seg {
     pub(crate) key: u32,
@@ -12,7 +12,7 @@ pub(crate) struct Seg {
     pub(crate) offset: u64,
 }
 
-/// Pieces in order; two without an allocation, as most requests have one.
+/// Segments in order; two without an allocation, as most requests have one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Segs {
     near: [Seg; 2],
@@ -48,7 +48,7 @@ impl Segs {
         self.all().iter().map(|seg| u64::from(seg.length)).sum()
     }
 
-    /// Calls `visit` with region key, offset in the region and length for each piece of `length` bytes from `offset`.
+    /// Calls `visit` with region key, offset in the region and length for each segment of `length` bytes from `offset`.
     #[inline]
     pub(crate) fn for_range(&self, offset: u64, length: u64, mut visit: impl FnMut(u32, u64, u64)) {
         let (mut skip, mut left) = (offset, length);
@@ -79,7 +79,7 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    /// Answered with data, and bounded in number.
+    /// Whether it is answered with data, and limited in number.
     #[inline]
     pub(crate) fn fetches(self) -> bool {
         matches!(self, Self::Read | Self::CompareAndSwap | Self::FetchAndAdd)
@@ -96,7 +96,7 @@ impl Verb {
     }
 }
 
-/// Bytes that stand in the request itself.
+/// Bytes contained in the request itself.
 #[derive(Clone, Debug)]
 pub(crate) enum Inline {
     None,
@@ -116,7 +116,7 @@ impl Inline {
     }
 }
 
-/// Where a datagram goes.
+/// Destination of a datagram.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
     pub(crate) host: u16,
@@ -139,19 +139,19 @@ pub(crate) struct Element {
     pub(crate) segs: Segs,
     pub(crate) inline: Inline,
     pub(crate) target: Option<Target>,
-    /// Its number in the send queue, from 0 since the last reset.
+    /// Its number in the send queue, counted from 0 since the last reset.
     pub(crate) index: u64,
-    /// It came to the NIC with its doorbell.
+    /// Whether it was pushed to the NIC with its doorbell.
     pub(crate) pushed: bool,
-    /// Lines of 64 bytes that it takes, inline payload and all.
+    /// Number of 64-byte lines that it takes, including inline payload.
     pub(crate) lines: u16,
-    /// When the NIC has it: from the doorbell on.
+    /// Time at which the NIC has it, set by the doorbell.
     pub(crate) at: Ps,
-    /// First sequence number; it has one once it was started.
+    /// First sequence number, once the request was started.
     pub(crate) first_psn: u64,
-    /// Packets, of the message or of the READ's response; zero before it was started.
+    /// Number of packets of the message or of the READ's response; zero before it was started.
     pub(crate) packets: u32,
-    /// Packets of a READ's response that have come, or of a message that are known to have arrived.
+    /// Packets of a READ's response that have arrived, or of a message that are known to have arrived.
     pub(crate) answered: u32,
 }
 

@@ -1,4 +1,4 @@
-//! The real thread that simulates a part of a cluster: stacks of simulated threads belong to it.
+//! The real thread that simulates a part of a cluster: stacks of its simulated threads belong to it.
 
 use std::any::Any;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -7,19 +7,19 @@ use std::thread::JoinHandle;
 
 type Task = Box<dyn FnOnce() + Send>;
 
-/// A real thread that does what it is told, one after the other, until it is dropped.
+/// A real thread that runs tasks one after the other until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Worker {
     tasks: Option<mpsc::Sender<Task>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What a worker is doing.
+/// A task that a worker is running.
 #[derive(Debug)]
 pub(crate) struct Doing<R>(mpsc::Receiver<std::thread::Result<R>>);
 
 impl Worker {
-    /// Of a part.
+    /// Starts the worker of a part.
     ///
     /// # Panics
     /// When the system gives no thread.
@@ -35,14 +35,14 @@ impl Worker {
         }
     }
 
-    /// Begins something.
+    /// Starts a task.
     pub(crate) fn begin<R: Send + 'static>(
         &self,
         task: impl FnOnce() -> R + Send + 'static,
     ) -> Doing<R> {
         let (done, result) = mpsc::channel();
         let task = move || {
-            // Whoever waits for it may have panicked.
+            // The thread that waits for it may have panicked.
             let _ = done.send(catch_unwind(AssertUnwindSafe(task)));
         };
         let tasks = self.tasks.as_ref().expect("there until it is dropped");
@@ -52,7 +52,7 @@ impl Worker {
 }
 
 impl<R> Doing<R> {
-    /// Waits for the end; as an error what it panicked with.
+    /// Waits for the end; returns a panic as an error.
     pub(crate) fn end(self) -> Result<R, Box<dyn Any + Send>> {
         self.0.recv().expect("every task ends with a result")
     }
@@ -61,7 +61,7 @@ impl<R> Doing<R> {
 impl Drop for Worker {
     fn drop(&mut self) {
         drop(self.tasks.take());
-        // The last of a cluster may be dropped by one of its own threads.
+        // The last handle of a cluster may be dropped by one of the cluster's own threads.
         let thread = self.thread.take();
         let other = thread.filter(|thread| thread.thread().id() != std::thread::current().id());
         if let Some(thread) = other {

@@ -1,7 +1,7 @@
-//! The world: all state of a cluster, or of a part of one, in one place, and what each event does to it.
+//! The world: all state of a cluster, or of one part of it, and the effect of each event on it.
 //!
-//! One real thread at a time holds it. An event changes the host or switch that it happens to, and no other. Methods
-//! of [`World`] are in the files of their subjects.
+//! One real thread at a time holds it. An event changes only the host or switch that it happens to. The methods of
+//! [`World`] are in the modules that they belong to.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -29,11 +29,11 @@ use crate::slab::Slab;
 use crate::step::Ready;
 use crate::threads::Threads;
 
-/// Bits of a queue pair's number that are its index on the host; the rest counts the index's users.
+/// Number of bits of a queue pair's number that are its index on the host; the rest counts the users of the index.
 const NUMBER_INDEX_BITS: u32 = 16;
-/// Queue pairs of a host at once.
+/// Maximum number of queue pairs of a host at once.
 pub(crate) const QUEUE_PAIRS_MAX: usize = 1 << NUMBER_INDEX_BITS;
-/// Events kept for a user who does not fetch them.
+/// Maximum number of asynchronous events kept for a user that does not fetch them.
 const EVENTS_MAX: usize = 1024;
 
 /// A host with its NIC.
@@ -44,21 +44,21 @@ pub(crate) struct Host {
     pub(crate) nic: Nic,
     pub(crate) llc: Option<Llc>,
     pub(crate) regions: RegionTable,
-    /// Queue pairs by the index in their number: users so far, and the place in the world's table.
+    /// Queue pairs by the index in their number: users of the index so far, and the place in the world's table.
     numbers: Vec<(u32, Option<u32>)>,
     free_numbers: VecDeque<u32>,
     pub(crate) first_core: u32,
     pub(crate) cores: u32,
     pub(crate) crashed: bool,
-    /// Its threads take no step before.
+    /// Its threads take no step before this time.
     pub(crate) paused_until: Ps,
-    /// Factor on the time of cores and engines: 1 unless a fault makes the host slow.
+    /// Factor for times of cores and engines: 1 unless a fault makes the host slow.
     pub(crate) slowness: f64,
     pub(crate) events: VecDeque<AsyncEvent>,
     pub(crate) next_domain: u32,
-    /// Completion queues that it has had.
+    /// Number of completion queues that it has had.
     pub(crate) next_completions: u32,
-    /// What code of this host begins with instead of the system's random numbers.
+    /// Seeds for code of this host, instead of the system's random numbers.
     pub(crate) seeds: Random,
 }
 
@@ -84,21 +84,21 @@ impl Host {
         }
     }
 
-    /// The queue pair with this number, in the world's table.
+    /// The place of the queue pair with this number in the world's table.
     #[inline]
     pub(crate) fn pair_of(&self, number: u32) -> Option<u32> {
         let (users, pair) = *self.numbers.get(number as usize & (QUEUE_PAIRS_MAX - 1))?;
         pair.filter(|_| users == number >> NUMBER_INDEX_BITS)
     }
 
-    /// Its queue pairs, in the world's table.
+    /// The places of its queue pairs in the world's table.
     pub(crate) fn pairs(&self) -> Vec<u32> {
         self.numbers.iter().filter_map(|&(_, pair)| pair).collect()
     }
 
-    /// A number for the queue pair at `place`; none when all are taken.
+    /// A number for the queue pair at `place`; `None` when all are taken.
     pub(crate) fn take_number(&mut self, place: u32) -> Option<u32> {
-        // A number rests while there are few: packets of its last user may still be on the way.
+        // A number is not reused while few are free: packets of its last user may still be on the way.
         let index = if self.free_numbers.len() > 64 || self.numbers.len() == QUEUE_PAIRS_MAX {
             self.free_numbers.pop_front()?
         } else {
@@ -127,19 +127,19 @@ pub(crate) struct ChannelState {
     pub(crate) event: Option<Arc<std::os::fd::OwnedFd>>,
 }
 
-/// Everything of one part of a cluster.
+/// All state of one part of a cluster.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) division: Arc<Division>,
-    /// Which part.
+    /// Number of the part.
     pub(crate) part: usize,
     pub(crate) now: Ps,
     pub(crate) queue: EventQueue,
-    /// What was sent to each of the other parts.
+    /// Events sent to each of the other parts.
     pub(crate) outbox: Vec<Vec<Crossing>>,
-    /// Buffers that may pause their senders soon.
+    /// Number of buffers that may soon pause their senders.
     pub(crate) tight: usize,
-    /// Packets that faults have made late.
+    /// Number of packets that faults have delayed.
     pub(crate) held_back: usize,
     pub(crate) hosts: Placed<Host>,
     pub(crate) cores: Vec<Core>,
@@ -159,9 +159,9 @@ pub(crate) struct World {
 /// What the event loop does after an event.
 #[derive(Debug)]
 pub(crate) enum After {
-    /// Goes on.
+    /// Nothing; it goes on.
     Nothing,
-    /// Lets a thread take its step, without the world.
+    /// Runs the step of a thread, without the world's lock.
     Step(Ready),
 }
 
@@ -213,7 +213,7 @@ impl World {
         }
     }
 
-    /// Takes the next event and lets it happen.
+    /// Takes the next event and carries it out.
     #[inline]
     pub(crate) fn next_event(&mut self) -> Option<After> {
         let (at, event) = self.queue.pop()?;
@@ -261,7 +261,7 @@ impl World {
         Some(After::Nothing)
     }
 
-    /// A packet that a fault held back enters the network; rules are not asked again.
+    /// A packet that a fault held back enters the network; rules are not consulted again.
     fn late_packet(&mut self, packet: u32) {
         self.held_back -= 1;
         let (from, to) = (self.packets[packet].from, self.packets[packet].to);
@@ -295,7 +295,7 @@ impl World {
         }
     }
 
-    /// Keeps an event for who asks for it, once.
+    /// Keeps an event until it is fetched.
     pub(crate) fn push_event(&mut self, host: u16, event: AsyncEvent) {
         let events = &mut self.hosts[usize::from(host)].events;
         if events.len() < EVENTS_MAX && !events.contains(&event) {
@@ -308,7 +308,7 @@ impl World {
         let state = &mut self.channels[channel];
         state.raised = true;
         if let Some(event) = &state.event {
-            // Nothing can be done about a failure, and a full counter is an event too.
+            // A failure cannot be handled, and a full counter is an event too.
             let _ = rustix::io::write(event, &1u64.to_ne_bytes());
         }
         let waiters = std::mem::take(&mut state.waiters);

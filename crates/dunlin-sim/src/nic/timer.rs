@@ -77,7 +77,7 @@ impl World {
         self.wake_sender(qp);
     }
 
-    /// Ends a receiver-not-ready or congestion pause.
+    /// Ends a pause of a queue pair's requests.
     pub(crate) fn resume_event(&mut self, qp: u32, stamp: u32) {
         let pair = &self.pairs[qp as usize];
         let sends = matches!(

@@ -258,7 +258,7 @@ impl World {
         Some((index, read_bytes))
     }
 
-    /// Congestion control permits the next packet only at `at`.
+    /// Lets the requests of a queue pair send nothing before `at`.
     pub(super) fn pause_sender(&mut self, qp: u32, at: Ps) {
         let pair = &mut self.pairs[qp as usize];
         if at <= pair.paused_until || at <= self.now {

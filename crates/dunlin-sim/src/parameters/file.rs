@@ -1,10 +1,10 @@
-//! The form of a parameter file, and reading it.
+//! The format of parameter files, and reading them.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// How far a value can be trusted.
+/// Confidence in a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Confidence {
@@ -18,31 +18,31 @@ pub enum Confidence {
     High,
 }
 
-/// Where a value comes from.
+/// The origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The parameter's name in the file.
     pub name: String,
     /// Paper, repository or data sheet, or the argument.
     pub source: String,
-    /// How far to trust it.
+    /// Confidence in the value.
     pub confidence: Confidence,
 }
 
-/// A parameter file cannot be used.
+/// Why a parameter file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParameterError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{path}: {source}")]
     Read {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// Why.
+        /// The I/O error.
         #[source]
         source: std::io::Error,
     },
-    /// It is not of the right form.
+    /// The file is malformed.
     #[error("parameter file: {0}")]
     Form(#[from] toml::de::Error),
     /// A value is missing.
@@ -61,7 +61,7 @@ pub enum ParameterError {
         /// Name of the value.
         name: String,
     },
-    /// A value is not a number of the right kind.
+    /// A value is not a finite number, or below its minimum.
     #[error(
         "parameter file {file}: `{name}` is {value}, which is no finite number from {least} up"
     )]
@@ -72,15 +72,15 @@ pub enum ParameterError {
         name: &'static str,
         /// The value.
         value: f64,
-        /// What it is at least.
+        /// The minimum.
         least: f64,
     },
 }
 
-/// What a parameter is at least: what the model divides by is not nothing.
+/// The minimum of a parameter. Divisors in the model must not be zero.
 pub(super) fn least(name: &str) -> f64 {
     match name {
-        // A megabit, or a megabyte, a second.
+        // A megabit, or a megabyte, per second.
         "link_gbit_s" | "pcie_gbyte_s" | "memory_gbyte_s" => 0.001,
         "mtu_bytes" | "pcie_chunk_bytes" | "page_bytes" => 1.0,
         "context_sets" | "context_ways" | "responder_sets" | "responder_ways" => 1.0,
@@ -90,7 +90,7 @@ pub(super) fn least(name: &str) -> f64 {
     }
 }
 
-/// Whether a parameter may have a value.
+/// Checks that a parameter may have a value.
 pub(super) fn check(file: &str, name: &'static str, value: f64) -> Result<(), ParameterError> {
     let least = least(name);
     if value.is_finite() && value >= least {
@@ -112,7 +112,7 @@ struct Value {
     confidence: Confidence,
 }
 
-/// The text of a file, taken apart.
+/// The parsed text of a file.
 #[derive(Debug, Deserialize)]
 pub(super) struct File {
     pub(super) name: String,
@@ -148,7 +148,7 @@ impl File {
         Ok(value)
     }
 
-    /// A value that a file need not have.
+    /// Takes an optional value.
     pub(super) fn take_or(
         &mut self,
         name: &'static str,
@@ -171,8 +171,8 @@ impl File {
     }
 }
 
-/// Makes a structure of parameters and its reader: `times` are in nanoseconds in the file and in picoseconds here;
-/// `defaults` are numbers that a file need not have.
+/// Defines a structure of parameters and its reader: `times` are in nanoseconds in the file and in picoseconds here;
+/// `defaults` are numbers that a file may omit.
 macro_rules! parameters {
     (
         $(#[$meta:meta])* $name:ident
@@ -184,7 +184,7 @@ macro_rules! parameters {
         $(#[$meta])*
         #[derive(Clone, Debug, PartialEq)]
         pub struct $name {
-            /// What it is called.
+            /// Name of the NIC, host or switch.
             pub name: String,
             $( $(#[$time_doc])* pub $time: u64, )*
             $( $(#[$number_doc])* pub $number: f64, )*
@@ -194,12 +194,12 @@ macro_rules! parameters {
         }
 
         impl $name {
-            /// The files that are compiled in: name and text.
+            /// The compiled-in files: name and text.
             pub(super) const FILES: &[(&str, &str)] = &[
                 $( ($path, include_str!(concat!("../../params/", $path))), )*
             ];
 
-            /// Reads the text of a parameter file.
+            /// Parses the text of a parameter file.
             ///
             /// # Errors
             /// When a value is missing, unknown or out of range.
@@ -217,7 +217,7 @@ macro_rules! parameters {
             /// Reads a parameter file.
             ///
             /// # Errors
-            /// As [`Self::parse`], and when the file cannot be read.
+            /// Those of [`Self::parse`], and when the file cannot be read.
             pub fn load(path: &std::path::Path) -> Result<Self, super::ParameterError> {
                 let text = std::fs::read_to_string(path).map_err(|source| {
                     super::ParameterError::Read { path: path.display().to_string(), source }
@@ -236,7 +236,7 @@ macro_rules! parameters {
                 }
             )*
 
-            /// The names of all values.
+            /// Names of all values.
             pub fn names() -> impl Iterator<Item = &'static str> {
                 [
                     $( concat!(stringify!($time), "_ns"), )*
@@ -246,7 +246,7 @@ macro_rules! parameters {
                 .into_iter()
             }
 
-            /// A value by its name in the file; times in nanoseconds.
+            /// The value with this name in the file; times in nanoseconds.
             pub fn get(&self, name: &str) -> Option<f64> {
                 match name {
                     $( concat!(stringify!($time), "_ns") => Some(self.$time as f64 / 1000.0), )*
@@ -256,12 +256,12 @@ macro_rules! parameters {
                 }
             }
 
-            /// What a value is at least, by its name in the file.
+            /// The minimum of the value with this name in the file.
             pub fn least(name: &str) -> f64 {
                 super::file::least(name)
             }
 
-            /// Sets a value by its name in the file, for sensitivity runs and fits.
+            /// Sets the value with this name in the file, for sensitivity runs and fits.
             ///
             /// # Errors
             /// When there is no such value, and when it is out of range.
@@ -298,7 +298,7 @@ pub(super) use parameters;
 mod tests {
     use crate::parameters::{HostParameters, NicParameters, ParameterError, SwitchParameters};
 
-    /// What the model divides by: neither a file nor a caller makes it nothing.
+    /// Divisors in the model: neither a file nor a caller can set them to zero.
     #[test]
     fn a_divisor_is_not_zero() {
         let zero = |error: Result<(), ParameterError>| matches!(error, Err(ParameterError::Range { least, .. }) if least > 0.0);

@@ -1,55 +1,55 @@
-//! What a host's cores and caches cost and hold.
+//! Costs and capacities of a host's cores and caches.
 
 super::file::parameters! {
     /// A host: cores, last-level cache, memory.
     HostParameters
     times {
-        /// A call that posts requests, beside what each request costs.
+        /// Time of a call that posts requests, without the time of each request.
         post_send,
-        /// Building one work queue element.
+        /// Time to build one work queue element.
         post_element,
-        /// Ringing a doorbell: the store and the fence behind it.
+        /// Time to ring a doorbell: the store and the fence behind it.
         doorbell,
-        /// Posting one RECEIVE.
+        /// Time to post one RECEIVE.
         post_receive,
-        /// Taking one completion.
+        /// Time to take one completion.
         poll_hit,
-        /// Looking at a completion queue without entries.
+        /// Time to poll a completion queue without entries.
         poll_empty,
-        /// Looking at memory without news.
+        /// Time to poll memory that has not changed.
         poll_memory,
-        /// From the arrival of bytes or a completion to the next step of a core that polls for them.
+        /// Time from the arrival of bytes or a completion to the next step of a core that polls for them.
         detect,
-        /// A copy, beside its bytes.
+        /// Time of a copy, without its bytes.
         copy,
-        /// Copying one byte.
+        /// Time to copy one byte.
         copy_byte,
-        /// Copying one byte from lines to lines that are in memory only, beside `copy_byte`.
+        /// Time to copy one byte between lines that are in memory only, in addition to `copy_byte`.
         copy_miss_byte,
-        /// A cache line that another core wrote.
+        /// Time to access a cache line that another core wrote.
         shared_line,
-        /// The first line of a message that a NIC wrote.
+        /// Time to read the first line of a message that a NIC wrote.
         arrived,
-        /// What a line from memory may take longer than its price, evenly spread; zero where inbound DMA goes to the
+        /// Maximum additional time of a line from memory, uniformly distributed; zero where inbound DMA goes to the
         /// last-level cache.
         memory_spread,
-        /// How long a refresh of memory takes, for which a line may have to wait.
+        /// Duration of a memory refresh, for which a line may have to wait.
         refresh,
-        /// An instruction of the code above verbs.
+        /// Time of an instruction of the code above verbs.
         instruction,
-        /// A switch between user-level threads.
+        /// Time to switch between user-level threads.
         coroutine,
-        /// Waking a thread that blocked in the kernel.
+        /// Time to wake a thread that blocked in the kernel.
         wake,
-        /// A switch between threads of a core.
+        /// Time to switch between threads of a core.
         context_switch,
-        /// Time that a thread keeps its core while others wait for it.
+        /// Time for which a thread keeps its core while others wait for it.
         time_slice,
         /// Inbound DMA time of a cache line that is not in the last-level cache.
         llc_miss,
     }
     numbers {
-        /// Cores.
+        /// Number of cores.
         cores,
         /// 1 when inbound DMA goes to the last-level cache.
         ddio,
@@ -63,9 +63,9 @@ super::file::parameters! {
         ddio_ways,
         /// Share of the time in which memory is being refreshed.
         refresh_share,
-        /// Memory bandwidth of a socket, in gigabytes a second.
+        /// Memory bandwidth of a socket, in gigabytes per second.
         memory_gbyte_s,
-        /// Bytes of a page of registered memory: what one translation covers.
+        /// Bytes of a page of registered memory, which one translation covers.
         page_bytes,
     }
     defaults {

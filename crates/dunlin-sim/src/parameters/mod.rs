@@ -1,8 +1,8 @@
-//! Parameters: one file for each NIC, host and switch type, each value with its source and how far it can be trusted.
+//! Parameters: one file for each type of NIC, host and switch, with the source of each value and the confidence in it.
 //!
-//! The files are in `params/` and compiled in; a user may load others. A file that lacks a value, or has one too many,
-//! is refused; the few that may be left out say what holds then. Times stand in files as nanoseconds (`..._ns`) and in
-//! the structures as picoseconds.
+//! The files are in `params/` and compiled in; a user may load others. A file that lacks a value or has an unknown one
+//! is rejected; the few values that may be omitted document their defaults. Times are in nanoseconds (`..._ns`) in the
+//! files and in picoseconds in the structures.
 
 mod file;
 mod host;
@@ -15,7 +15,7 @@ pub use host::HostParameters;
 pub use nic::NicParameters;
 pub use switch::SwitchParameters;
 
-/// Names and texts of all parameter files that are compiled in. Whoever freezes a calibration hashes these.
+/// Names and texts of all compiled-in parameter files. The freeze of a calibration hashes these.
 pub fn parameter_files() -> impl Iterator<Item = (&'static str, &'static str)> + Clone {
     [
         NicParameters::FILES,

@@ -1,4 +1,4 @@
-//! What a NIC costs and holds.
+//! Costs and capacities of a NIC.
 
 super::file::parameters! {
     /// A NIC with its PCIe attachment and its port.
@@ -36,7 +36,7 @@ super::file::parameters! {
         context_miss,
         /// Latency of fetching a context from host memory, beside the engine time.
         context_fetch,
-        /// Engine time lost when a request's element is not cached any more.
+        /// Engine time lost when a request's element is no longer cached.
         wqe_miss,
         /// Engine time lost when a translation is not cached.
         translation_miss,
@@ -50,9 +50,9 @@ super::file::parameters! {
         dma_write,
         /// Latency of a packet from a NIC to itself.
         loopback,
-        /// Longest time by which part of a WRITE may be placed after the rest; only without in-order placement.
+        /// Maximum time by which part of a WRITE may be placed after the rest; only without in-order placement.
         disorder,
-        /// Least time between two congestion notifications for one flow.
+        /// Minimum time between two congestion notifications for one flow.
         cnp_interval,
         /// Period of the decay of DCQCN's alpha.
         alpha_period,
@@ -62,7 +62,7 @@ super::file::parameters! {
     numbers {
         /// 1 when one engine serves requests and arriving packets alike, 0 when each has its own.
         shared_pipeline,
-        /// Packets that a queue pair may send in its turn.
+        /// Packets that a queue pair may send per turn.
         tx_burst,
         /// Sets of the cache of requester contexts.
         context_sets,
@@ -72,7 +72,7 @@ super::file::parameters! {
         responder_sets,
         /// Ways of the cache of responder contexts.
         responder_ways,
-        /// Contexts being fetched at once.
+        /// Contexts that can be fetched at once.
         context_parallel,
         /// Sets of the work-queue-element cache; a queue pair's elements share one.
         wqe_sets,
@@ -82,71 +82,72 @@ super::file::parameters! {
         translation_sets,
         /// Ways of the translation cache.
         translation_ways,
-        /// Usable PCIe bandwidth, each direction, in gigabytes a second.
+        /// Usable PCIe bandwidth, each direction, in gigabytes per second.
         pcie_gbyte_s,
         /// Bytes of a PCIe request header, framing included.
         pcie_request_bytes,
         /// Bytes of a PCIe completion header, framing included.
         pcie_completion_bytes,
-        /// Most payload bytes of a PCIe packet.
+        /// Maximum payload bytes of a PCIe packet.
         pcie_chunk_bytes,
-        /// Rate of the port, all its links together, in gigabits a second.
+        /// Rate of the port, all its links together, in gigabits per second.
         link_gbit_s,
-        /// Bytes around the payload of each packet on the wire, gaps included, extended headers not.
+        /// Bytes around the payload of each packet on the wire, including gaps, without extended headers.
         header_bytes,
-        /// Largest payload of a packet.
+        /// Maximum payload of a packet.
         mtu_bytes,
-        /// Largest inline payload.
+        /// Maximum inline payload.
         max_inline_bytes,
         /// Largest work queue element that is pushed with its doorbell.
         blueflame_bytes,
-        /// READs and atomics that a queue pair keeps outstanding.
+        /// READs and atomics that a queue pair keeps outstanding at most.
         max_rd_atomic,
-        /// Bytes of arriving packets that wait inside before the port pauses its peer or drops.
+        /// Bytes of arriving packets that the NIC buffers before the port pauses its peer or drops.
         rx_buffer_bytes,
-        /// Packets of RC of which one at least asks for an acknowledgement; the last of a signaled request always does.
+        /// One in this many packets of RC, at least, requests an acknowledgement; the last of a signaled request always
+        /// does.
         ack_request_packets,
         /// 1 when a WRITE is placed in ascending addresses, 0 when in any order.
         in_order_placement,
-        /// What marked packets make senders do: nothing (0), slow down by DCQCN (1), shrink a window by DCQCN (2) or by
-        /// DCTCP (3).
+        /// How senders react to marked packets: not at all (0), reduce the rate by DCQCN (1), reduce a window by DCQCN
+        /// (2) or by DCTCP (3).
         congestion_control,
         /// Gain of DCQCN's and DCTCP's alpha.
         alpha_gain,
-        /// DCQCN: additive increase, in gigabits a second.
+        /// DCQCN: additive increase, in gigabits per second.
         additive_gbit_s,
-        /// DCQCN: hyper increase, in gigabits a second.
+        /// DCQCN: hyper increase, in gigabits per second.
         hyper_gbit_s,
         /// DCQCN: rounds of fast recovery.
         recovery_rounds,
-        /// DCQCN: 1 when every cut of a rate makes what it was before the target to recover to (the paper's algorithm
+        /// DCQCN: 1 when every cut of a rate makes the rate before it the target to recover to (the paper's algorithm
         /// 1), 0 when only a cut after the rate has risen does (the vendor's default).
         clamp_target,
         /// DCQCN: 1 when one rate serves all queue pairs to a destination, 0 when each has its own.
         rate_per_destination,
     }
     defaults {
-        /// Sets of the cache of completion queues' contexts; with 0 the NIC has all of them.
+        /// Sets of the cache of completion queues' contexts; with 0 the NIC holds all of them.
         completion_sets = 0.0,
         /// Ways of the cache of completion queues' contexts.
         completion_ways = 8.0,
-        /// How fast or slow the NIC's clock may be, in parts per million; each NIC's is drawn, either way.
+        /// Maximum drift of the NIC's clock, fast or slow, in parts per million; drawn for each NIC.
         clock_drift_ppm = 0.0,
-        /// How far ahead it may be at time zero; each NIC's is drawn.
+        /// Maximum offset of the NIC's clock at time zero, ahead; drawn for each NIC.
         clock_offset_ns = 0.0,
-        /// What asking the NIC for its time takes of a core; with 0 it cannot be asked.
+        /// Core time of a query of the NIC's clock; with 0 it cannot be queried.
         clock_query_ns = 0.0,
-        /// By window: packets of a queue pair that may be out at most.
+        /// Window: packets that a queue pair may have in flight at most.
         window_packets = 0.0,
-        /// By window: packets that DCQCN adds in a round, and DCTCP in a window that was not marked.
+        /// Window: packets that DCQCN adds in a round, and DCTCP in a window without marks.
         additive_packets = 0.0,
-        /// By window: packets that DCQCN adds in a round of hyper increase.
+        /// Window: packets that DCQCN adds in a round of hyper increase.
         hyper_packets = 0.0,
-        /// By window: bytes after which DCQCN raises, too, as after its period; with 0 by the period alone.
+        /// Window: bytes after which DCQCN also raises the window, as after its period; with 0 only after its period.
         increase_bytes = 0.0,
-        /// Least time between two cuts of DCQCN, by rate and by window.
+        /// Minimum time between two cuts of DCQCN, by rate and by window.
         reduce_interval_ns = 0.0,
-        /// Priorities that go before all others, the highest first: a bit each.
+        /// Strict priorities, which go before all others, the highest first: a bit each.
         strict_priorities = 0.0,
         /// Weight of priority 0 among those that are not strict.
         weight_0 = 1.0,
@@ -174,35 +175,35 @@ super::file::parameters! {
         connectx_4_lx => "connectx-4-lx.toml",
         /// Mellanox ConnectX-5, 100 Gb/s (FLOCK, RB², Flor).
         connectx_5 => "connectx-5.toml",
-        /// Mellanox ConnectX-6 Dx, 100 Gb/s a port.
+        /// Mellanox ConnectX-6 Dx, 100 Gb/s per port.
         connectx_6_dx => "connectx-6-dx.toml",
-        /// Mellanox BlueField-2, 100 Gb/s a port (Flor).
+        /// Mellanox BlueField-2, 100 Gb/s per port (Flor).
         bluefield_2 => "bluefield-2.toml",
-        /// Intel E810-C, 100 Gb/s a port (Flor).
+        /// Intel E810-C, 100 Gb/s per port (Flor).
         e810 => "e810.toml",
-        /// Broadcom NetXtreme P2100G, 100 Gb/s a port (Flor).
+        /// Broadcom NetXtreme P2100G, 100 Gb/s per port (Flor).
         p2100g => "p2100g.toml",
     }
 }
 
-/// Payload of the messages that [`NicParameters::messages_per_second`] counts: a request of 64 bytes with what goes
-/// around it in a ring.
+/// Payload of the messages that [`NicParameters::messages_per_second`] counts: a request of 64 bytes with its overhead
+/// in a ring.
 const SMALL_BYTES: f64 = 128.0;
 
 /// Bytes of a network header.
 const NETWORK_HEADER_BYTES: f64 = 40.0;
-/// Bytes of the headers of a datagram on InfiniBand that has no network header.
+/// Bytes of the headers of a datagram on InfiniBand without a network header.
 const SUBNET_HEADER_BYTES: f64 = 26.0;
 
 impl NicParameters {
-    /// Whether its packets have a network header, which it writes before the payload of a datagram. On RoCE all have
-    /// one, on InfiniBand those that leave the subnet: for others a NIC leaves the place as it is.
+    /// Whether its packets have a network header, which it writes before the payload of a datagram. On RoCE all packets
+    /// have one, on InfiniBand those that leave the subnet; for others a NIC does not write these bytes.
     pub fn has_network_header(&self) -> bool {
         self.header_bytes >= SUBNET_HEADER_BYTES + NETWORK_HEADER_BYTES
     }
 
-    /// Small WRITEs on RC that it takes a second, half of them in and half out: what its busiest engine or its port has
-    /// time for. Few are signaled, so few are acknowledged.
+    /// Number of small WRITEs on RC per second, half of them inbound and half outbound, that its busiest engine or its
+    /// port has time for. Few are signaled, so few are acknowledged.
     pub fn messages_per_second(&self) -> u64 {
         let engine = match self.shared_pipeline != 0.0 {
             true => self.tx_wqe + self.rx_write,

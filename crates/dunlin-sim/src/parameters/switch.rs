@@ -1,12 +1,12 @@
-//! What a switch costs and holds.
+//! Costs and capacities of a switch.
 
 super::file::parameters! {
     /// A switch and the cables to it.
     SwitchParameters
     times {
-        /// Port to port.
+        /// Latency from port to port.
         latency,
-        /// Cable.
+        /// Propagation delay of a cable.
         propagation,
     }
     numbers {
@@ -14,25 +14,25 @@ super::file::parameters! {
         buffer_bytes,
         /// Share of the free buffer that one port may take: the dynamic threshold's alpha.
         buffer_alpha,
-        /// 1 when the switch pauses its senders before it must drop (PFC, or InfiniBand's credits).
+        /// 1 when the switch pauses its senders before it has to drop (PFC, or InfiniBand's credits).
         lossless,
-        /// Bytes of an ingress port in the buffer at which its sender is paused.
+        /// Bytes of an ingress port in the buffer above which its sender is paused.
         pause_bytes,
-        /// Bytes below which it is let go on.
+        /// Bytes of an ingress port in the buffer below which its sender may go on.
         resume_bytes,
-        /// Queue length at which marking begins, in bytes; none when zero.
+        /// Queue length at which marking begins, in bytes; no marking when zero.
         ecn_min_bytes,
-        /// Queue length at which the marking probability is at its most.
+        /// Queue length at which the marking probability reaches its maximum.
         ecn_max_bytes,
-        /// That probability.
+        /// Maximum marking probability.
         ecn_probability,
     }
     defaults {
-        /// Priorities that a lossless switch pauses, a bit each; of others it drops what has no room.
+        /// Priorities that a lossless switch pauses, a bit each; in others it drops packets without room.
         pfc_priorities = 255.0,
         /// Priorities whose packets it marks, a bit each.
         ecn_priorities = 255.0,
-        /// Priorities that go before all others, the highest first: a bit each.
+        /// Strict priorities, which go before all others, the highest first: a bit each.
         strict_priorities = 0.0,
         /// Weight of priority 0 among those that are not strict.
         weight_0 = 1.0,
@@ -64,7 +64,7 @@ super::file::parameters! {
 }
 
 impl SwitchParameters {
-    /// Priorities of which nothing is dropped, a bit each.
+    /// Priorities in which nothing is dropped, a bit each.
     pub(crate) fn lossless_priorities(&self) -> u8 {
         match self.lossless != 0.0 {
             true => self.pfc_priorities as u8,

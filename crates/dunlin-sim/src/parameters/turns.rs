@@ -1,10 +1,10 @@
-//! The turns of priorities, by the parameters of a NIC or a switch alike.
+//! The service order of priorities, from the parameters of a NIC or a switch.
 
-/// Gives a structure of parameters with `strict_priorities` and `weight_0` to `weight_7` the turns that they say.
+/// Implements `turns` for a structure of parameters with `strict_priorities` and `weight_0` to `weight_7`.
 macro_rules! of_weights {
     ($name:ident) => {
         impl $name {
-            /// In which order its priorities are served.
+            /// The order in which its priorities are served.
             pub(crate) fn turns(&self) -> crate::priority::Turns {
                 let weights = [
                     self.weight_0,
