@@ -1,10 +1,10 @@
-//! What panics costs itself alone.
+//! Contains panics, so that a figure that panics does not end the others.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Does `work`; why it panicked, in the words of the first thread that did, since a figure has points on several. One
-/// at a time in a process: meanwhile what any thread panics with is taken for its words.
+/// Runs `work`. A panic is returned with the message of the first thread that panicked, since a figure has points on
+/// several. Only one call runs at a time in a process: meanwhile a panic of any thread is taken for its own.
 ///
 /// # Errors
 /// When it panicked.

@@ -1,7 +1,6 @@
-//! The papers' claims: every quantitative statement of the five papers, with the class that says what it may be used
-//! for.
+//! The papers' claims: every quantitative statement of the five papers, with a class that says what it may be used for.
 //!
-//! `data/claims.csv` holds facts with their place in the paper; a row's id names it everywhere else.
+//! `data/claims.csv` contains facts with their place in the paper; a row is referred to by its id everywhere else.
 
 use std::collections::BTreeMap;
 
@@ -13,56 +12,56 @@ use crate::csv;
 pub enum Use {
     /// Parameters may be fitted to it.
     Calibrate,
-    /// It must be shown with frozen parameters, and nothing may be fitted to it.
+    /// It must be reproduced with frozen parameters, and nothing may be fitted to it.
     Predict,
     /// It follows from a definition or a limit, and must hold exactly.
     Exact,
     /// A default or a shape.
     Shape,
-    /// No figure can be held against it.
+    /// No figure can be compared with it.
     Qualitative,
     /// It follows from arithmetic or from a constant that was set from it: nothing is tested by it.
     Tautology,
-    /// Another row has the same datum, and is judged.
+    /// Another row has the same datum, and is judged instead.
     Duplicate,
-    /// No claim of a paper but a promise of ours.
+    /// Not a claim of a paper but a promise of ours.
     Promise,
 }
 
 /// One claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Its name, such as `FL-032`.
+    /// Its id, such as `FL-032`.
     pub id: String,
-    /// Where in the paper.
+    /// Place in the paper.
     pub place: String,
-    /// The set-up and what is measured there.
+    /// The set-up and the quantity measured.
     pub what: String,
     /// The paper's value.
     pub value: String,
-    /// How near is near enough, in words.
+    /// The tolerance, in words.
     pub tolerance: String,
     /// What it may be used for.
     pub used: Use,
-    /// What a reader of its verdict must know.
+    /// A remark that a reader of its verdict must know.
     pub remark: String,
-    /// What its first run gave, and the commit that has it.
+    /// The result of its first run, and the commit that has it.
     pub first: Option<First>,
 }
 
 /// The verdict of a claim's first run, before anybody could act on it. Recorded once.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct First {
-    /// Whether it was within.
+    /// The verdict.
     pub verdict: FirstVerdict,
-    /// The commit whose code ran, or whose documents tell of that run.
+    /// The commit whose code ran, or whose documents report that run.
     pub commit: String,
-    /// What must be said of it.
+    /// A remark about the run.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub remark: String,
 }
 
-/// How a first run ended.
+/// Outcome of a first run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FirstVerdict {
@@ -96,7 +95,7 @@ fn firsts() -> BTreeMap<String, First> {
     FIRST.lines().skip(1).map(first).collect()
 }
 
-/// What the lab says of a row, apart from the evidence, which stays as it is: its class, where that differs, and a
+/// The lab's data about rows, separate from the evidence, which stays as it is: the class, where it differs, and a
 /// remark.
 fn remarks() -> BTreeMap<String, (Option<Use>, String)> {
     let remark = |line: &str| {
@@ -159,8 +158,8 @@ pub fn id_of(answer: &str) -> &str {
     answer.split_whitespace().next().unwrap_or(answer)
 }
 
-/// What an answer may be used for: as its claim says; one of no claim is a promise of `auto`, or of the calibration
-/// data.
+/// What an answer may be used for, according to its claim; an answer without a claim is a promise of `auto`, or of the
+/// calibration data.
 pub fn use_of(claims: &[Claim], answer: &str) -> Use {
     let claim = claims.iter().find(|claim| claim.id == id_of(answer));
     match claim {

@@ -1,6 +1,6 @@
-//! Comma-separated values: reading the evidence, writing results.
+//! Comma-separated values: reading the evidence and writing results.
 
-/// Splits one line; fields may stand in double quotes.
+/// Splits one line; fields may be in double quotes.
 pub fn split(line: &str) -> Vec<String> {
     let mut fields = vec![String::new()];
     let mut quoted = false;
@@ -19,7 +19,7 @@ pub fn split(line: &str) -> Vec<String> {
     fields
 }
 
-/// A field as it is written, in quotes when it needs them.
+/// A field as written, in quotes if needed.
 pub fn quote(field: &str) -> String {
     if field.contains([',', '"', '\n']) {
         format!("\"{}\"", field.replace('"', "\"\""))

@@ -1,4 +1,4 @@
-//! Random numbers of loads: xorshift from the seed, apart from those of the cluster.
+//! Random numbers for loads: xorshift from the seed, separate from those of the cluster.
 
 /// A generator.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ impl Dice {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 8
     }
 
-    /// A number between these, both included.
+    /// A number in this range, both ends included.
     pub(crate) fn between(&mut self, least: u64, most: u64) -> u64 {
         least + self.next() % (most - least + 1)
     }
@@ -32,7 +32,7 @@ impl Dice {
     }
 }
 
-/// Bytes that belong to this number of this source and to no other.
+/// Bytes that are unique to this number of this source.
 pub(crate) fn bytes_of(source: u64, number: u64, length: usize) -> Vec<u8> {
     let (of_source, of_number) = (0x9e37_79b9, 0x85eb_ca6b);
     let mut state = (source.wrapping_add(1).wrapping_mul(of_source))

@@ -1,15 +1,15 @@
-//! Experiments on the simulated cluster, and the papers' claims against what they show.
+//! Experiments on the simulated cluster, and the papers' claims compared with their results.
 //!
 //! - `figures` has one small file for each figure: set-up, sweep, metric, and the claims it answers;
-//! - `load` holds the simulated threads of the raw-verbs experiments;
+//! - `load` has the simulated threads of the experiments;
 //! - `calibration` compares the model with measurements that it may be fitted to, and fits it;
-//! - `claims` are the papers' claims, `freeze` says with which parameters they are judged, `score` judges them;
-//! - `experiment` runs what a file in TOML describes: `docs/experiments.md`;
+//! - `claims` are the papers' claims, `freeze` records the parameters with which they are judged, `score` judges them;
+//! - `experiment` runs experiments described in TOML files: `docs/experiments.md`;
 //! - `hunt` looks for broken invariants under random faults;
 //! - `report` writes text, CSV, SVG, HTML and the scorecard;
-//! - `parallel` runs independent points on several real threads, `caught` tells why a figure panicked.
+//! - `parallel` runs independent points on several real threads, `caught` reports why a figure panicked.
 //!
-//! Everything here uses the face of `dunlin-sim` and the traits of verbs, like any user.
+//! Everything here uses the public interface of `dunlin-sim` and the verbs traits, like any user.
 #![forbid(unsafe_code)]
 
 pub mod calibration;

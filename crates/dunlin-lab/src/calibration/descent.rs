@@ -1,14 +1,16 @@
-//! Steps of one knob after the other, where slopes do not lead on: at the bend where another engine is the slowest.
+//! Steps of one knob after the other, for where slopes give no direction: at the bend where another engine becomes the
+//! slowest.
 
 use super::knob::Candidate;
 use super::trials::Trials;
 
-/// A step is taken when it lowers the error by this share of it at least: what is less is chance.
+/// A step is taken when it lowers the error by at least this share; less is chance.
 const WORTH: f64 = 0.01;
-/// No step is longer than this factor, down or up.
+/// Limits of a step, as factors down and up.
 const LONGEST: (f64, f64) = (0.5, 2.0);
 
-/// Each knob up and down by this share of its value, then twice as far as long as that helps; whether anything did.
+/// Tries each knob up and down by this share of its value, then steps twice as long for as long as they help. Returns
+/// whether anything helped.
 pub(super) fn round(best: &mut Candidate, share: f64, trials: &mut Trials<'_>) -> bool {
     let mut helped = false;
     for at in 0..best.knobs.len() {

@@ -1,7 +1,7 @@
-//! The fit: changes parameters as long as the error falls, from several starts. It reads nothing but calibration rows.
+//! The fit: changes parameters as long as the error falls, from several starts. It reads only calibration rows.
 //!
-//! Starts are looked at by some of the rows. Shorter runs would be as cheap, but a run that is not at rest yet shows
-//! other rates than a long one, by as much as an eighth, and a fit to it is a fit to that.
+//! Starts are compared by a sample of the rows. Shorter runs would be as cheap, but a run that is not yet in its steady
+//! state shows other rates than a long one, by as much as an eighth, and would be fitted instead.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,52 +13,52 @@ use super::trials::{Model, Runs, Trials};
 use super::{descent, newton, starts};
 use crate::dice::Dice;
 
-/// One row of so many is looked at to find a start, and for each knob this many at least.
+/// To find a start, one row in this many is used, and at least this many for each knob.
 const ROWS_A_START: usize = 3;
 const ROWS_A_KNOB: usize = 3;
 /// Steps along the slopes, from each start and then with all rows.
 const STEPS: usize = 5;
-/// The first share of its value by which a knob alone is changed; half of it in each round that follows.
+/// The first share of its value by which a knob alone is changed; half of it in each following round.
 const SHARE: f64 = 0.25;
 
-/// How far a fit looks.
+/// Bounds of a fit's search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Search {
-    /// Where it begins: at the values that it is given, and at so many less one that are drawn around them.
+    /// Number of starts: the given values, and others drawn around them.
     pub starts: usize,
     /// Rounds with all rows, in which knobs are changed one after the other, each time by half as much.
     pub rounds: usize,
-    /// Draws the starts and their rows.
+    /// Seed for drawing the starts and their rows.
     pub seed: u64,
-    /// Nothing is tried after so long.
+    /// Time limit, after which nothing more is tried.
     pub within: Option<Duration>,
 }
 
-/// Part of a fit.
+/// Stage of a fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Starts are drawn.
     Draw,
-    /// A start, from 1, is followed down by some of the rows.
+    /// The search from one start, numbered from 1, with some of the rows.
     Start(usize),
-    /// What a start came to, or `None` what was given, is judged by all rows, in runs that no start has seen.
+    /// The result of a start, or with `None` the given values, is judged by all rows, in runs that no start has used.
     Choose(Option<usize>),
-    /// The best is refined by all rows.
+    /// The best result is refined with all rows.
     Refine,
 }
 
-/// What a fit has just found.
+/// A result found during a fit.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
-    /// Where it is.
+    /// The stage of the fit.
     pub stage: Stage,
-    /// All values.
+    /// Values of all knobs.
     pub knobs: &'a [Knob],
     /// The error with them.
     pub error: f64,
-    /// So often the model has been asked.
+    /// Number of evaluations of the model.
     pub trials: usize,
-    /// For so long.
+    /// Time since the fit began.
     pub elapsed: Duration,
 }
 
@@ -87,24 +87,24 @@ impl fmt::Display for Progress<'_> {
     }
 }
 
-/// Where a fit ended.
+/// Result of a fit.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// The NIC.
     pub nic: NicParameters,
-    /// Its values.
+    /// The values that were fitted.
     pub knobs: Vec<Knob>,
     /// Root mean square error in the runs of the fit.
     pub error: f64,
-    /// The same in other runs of the same rows. Where it is far greater, the fit is to chance.
+    /// The same in other runs of the same rows. If it is far greater, the fit has fitted chance.
     pub fresh_error: f64,
-    /// So often the model was asked.
+    /// Number of evaluations of the model.
     pub trials: usize,
-    /// The time was up before the search was at its end.
+    /// Whether the time limit ended the search early.
     pub cut_short: bool,
 }
 
-/// Looks for values with a smaller error; gives the best.
+/// Searches for values with a smaller error; returns the best.
 pub fn fit(
     nic: &NicParameters,
     knobs: &[Knob],
@@ -133,7 +133,7 @@ pub fn fit(
         _ => choose(given, begun, &all, &mut trials),
     };
     trials.begin(Stage::Refine, &all, Runs::Fit);
-    // Whatever the time: an error is of its rows and runs.
+    // Regardless of the time limit: errors are comparable only with the same rows and runs.
     best = trials.late(&best);
     trials.tell(&best);
     newton::follow(&mut best, STEPS, &mut trials);
@@ -156,8 +156,9 @@ pub fn fit(
     }
 }
 
-/// The best of where starts ended, or what was given, by runs that none of them was fitted to: the least of several
-/// errors that were each made small is mostly the one that chance helped. By some rows when the time is up.
+/// The best of the results of the starts and the given values, by runs that none of them was fitted to: the least of
+/// several errors that were each minimized is mostly the one that chance favoured. By some of the rows when the time is
+/// up.
 fn choose(
     given: Candidate,
     begun: Vec<Candidate>,
@@ -181,8 +182,8 @@ fn choose(
     least(if all_judged { judged } else { begun }).unwrap_or(given)
 }
 
-/// Rows by which starts are looked at: one of each group of neighbours, by chance, since settings of rows often come
-/// back after so many.
+/// Rows for comparing starts: one of each group of neighbours, at random, because settings of rows often repeat with a
+/// period.
 fn some_rows(rows: usize, knobs: usize, seed: u64) -> Vec<usize> {
     let count = rows
         .div_ceil(ROWS_A_START)
@@ -200,7 +201,7 @@ mod tests {
     use super::*;
     use crate::calibration::Compared;
 
-    /// Rows by a function of a NIC.
+    /// Rows as a function of a NIC.
     struct Rows(fn(&NicParameters) -> Vec<f64>);
 
     impl Model for Rows {
@@ -241,14 +242,14 @@ mod tests {
         (nic.get(name).unwrap() / from).ln()
     }
 
-    /// Two valleys in `tx_wqe_ns`: a shallow one at 20, where a descent from there stays, and the true one at 60.
+    /// Two minima in `tx_wqe_ns`: a shallow one at 20, where a descent from there ends, and the true one at 60.
     fn two_valleys(nic: &NicParameters) -> Vec<f64> {
         let shallow = 0.3 + far(nic, "tx_wqe_ns", 20.0).abs();
         let deep = far(nic, "tx_wqe_ns", 60.0).abs();
         vec![shallow.min(deep), far(nic, "context_sets", 40.0)]
     }
 
-    /// A valley that lies across both knobs: their product is shown well, each of them alone hardly.
+    /// A valley across both knobs: the rows determine their product well, each of them alone hardly.
     fn across(nic: &NicParameters) -> Vec<f64> {
         let (one, other) = (far(nic, "tx_wqe_ns", 90.0), far(nic, "context_sets", 200.0));
         vec![one + other, 0.1 * (one - other)]
@@ -269,7 +270,7 @@ mod tests {
         let found = |starts| {
             let model = Rows(two_valleys);
             let found = fit(&nic(begun), &knobs(begun), search(starts), &model, |_| ());
-            // A NIC keeps times in whole picoseconds.
+            // A NIC stores times in whole picoseconds.
             let value = |at: usize| found.knobs[at].value;
             assert!((found.nic.get("tx_wqe_ns").unwrap() - value(0)).abs() < 0.001);
             assert_eq!(found.nic.get("context_sets"), Some(value(1)));
@@ -306,7 +307,7 @@ mod tests {
         }
     }
 
-    /// Of two valleys the narrower is better in the runs of the fit alone, by chance.
+    /// Of two minima the narrower is better only in the runs of the fit, by chance.
     struct Lucky;
 
     impl Model for Lucky {

@@ -1,4 +1,4 @@
-//! What a fit leaves open: changes of parameters, alone and together, that the measurements hardly show.
+//! What a fit leaves undetermined: changes of parameters, alone and together, that the measurements hardly show.
 
 use dunlin_sim::NicParameters;
 
@@ -10,21 +10,21 @@ use super::{Compared, Knob};
 const CHANGE: f64 = 1.25;
 /// A change is open when it raises the root mean square error by less than this.
 const HARDLY: f64 = 0.01;
-/// Parameters that take part in a common change by less than this share of its largest are left out of it.
+/// Parameters whose part in a common change is less than this share of its largest are left out.
 const MINOR: f64 = 0.2;
 
 /// A change that the measurements hardly show.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Open {
-    /// Names of parameters, and by which factor each is changed.
+    /// Names of parameters, and the factor of each.
     pub factors: Vec<(String, f64)>,
     /// Root mean square error with that change.
     pub error: f64,
 }
 
-/// Looks for open changes around the values of `knobs` in `nic`: each of them alone up and down, and the directions
-/// which change least of what the model gives, by its slopes. Each is tried on the model. Gives the root mean square
-/// error without a change, too.
+/// Searches for open changes around the values of `knobs` in `nic`: each knob alone up and down, and the directions
+/// that change the model's results least, according to its slopes. Each is tried on the model. Also returns the root
+/// mean square error without a change.
 pub fn open_changes(
     nic: &NicParameters,
     knobs: &[Knob],
@@ -50,7 +50,7 @@ pub fn open_changes(
                 *part / largest
             };
         }
-        // One parameter alone was tried above.
+        // Single parameters were tried above.
         if direction.iter().filter(|part| **part != 0.0).count() > 1 {
             open.extend(tried_both_ways(&here, &direction, &replay));
         }
@@ -66,7 +66,7 @@ fn units(count: usize) -> impl Iterator<Item = Vec<f64>> {
     })
 }
 
-/// The change in this direction and the opposite one, whose largest part is 1 or -1, as far as they are open.
+/// The changes in this direction and the opposite one, with a largest part of 1 or -1, as far as they are open.
 fn tried_both_ways(
     here: &Candidate,
     direction: &[f64],
@@ -87,8 +87,8 @@ fn tried_both_ways(
     tried.collect()
 }
 
-/// Directions at right angles to each other, of which each changes what the model gives least, given those before it:
-/// the eigenvectors of the slopes' products, by Jacobi's rotations.
+/// Orthogonal directions, each of which changes the model's results least, given those before it: the eigenvectors of
+/// the slopes' products, by Jacobi's rotations.
 fn directions(slopes: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let count = slopes.len();
     let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
@@ -97,7 +97,7 @@ fn directions(slopes: &[Vec<f64>]) -> Vec<Vec<f64>> {
         .map(|row| slopes.iter().map(|column| product(row, column)).collect())
         .collect();
     let mut vectors: Vec<Vec<f64>> = units(count).collect();
-    // It converges quadratically; the bound is far beyond what a few parameters take.
+    // It converges quadratically; the bound is far beyond what a few parameters need.
     for _ in 0..100 * count * count {
         let pairs = (0..count).flat_map(|row| (0..row).map(move |column| (row, column)));
         let size = |&(row, column): &(usize, usize)| matrix[row][column].abs();
@@ -127,7 +127,7 @@ fn directions(slopes: &[Vec<f64>]) -> Vec<Vec<f64>> {
 mod tests {
     use super::*;
 
-    /// Rows show a product of two parameters and one parameter by itself, and nothing of the fourth.
+    /// Rows that show a product of two parameters and one parameter by itself, and nothing of the fourth.
     fn rows(nic: &NicParameters) -> Vec<Compared> {
         let of = |name| nic.get(name).expect("a parameter");
         let product = of("rx_read_request_ns") * of("rx_read_response_ns");

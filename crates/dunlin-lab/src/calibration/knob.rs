@@ -1,26 +1,26 @@
-//! Parameters that a fit may change, and values of all of them with what the model gives there.
+//! Parameters that a fit may change, and sets of their values with the model's errors.
 
 use dunlin_sim::NicParameters;
 
 use super::Compared;
 
-/// A fit changes no value by more than this factor from the one that it was given. Where measurements show a sum of
-/// two alone, one of them would else run to nothing.
+/// A fit changes no value by more than this factor from the given one. Where the measurements show only a sum of two,
+/// one of them would otherwise vanish.
 const REACH: f64 = 5.0;
 
-/// A parameter that may be changed, by its name in the file.
+/// A parameter that may be changed.
 #[derive(Clone, Debug)]
 pub struct Knob {
-    /// Its name.
+    /// Its name in the file.
     pub name: String,
     /// Its value.
     pub value: f64,
-    /// Whether it counts something.
+    /// Whether it is a count.
     pub whole: bool,
 }
 
 impl Knob {
-    /// The value times `factor`: for one that counts, the next whole number in that direction, and one at least.
+    /// The value times `factor`; for a count, the next whole number in that direction, and at least one.
     pub(super) fn times(&self, factor: f64) -> f64 {
         let value = self.value * factor;
         match (self.whole, factor > 1.0) {
@@ -31,12 +31,12 @@ impl Knob {
     }
 }
 
-/// Values of all knobs and how far from the measurements they are.
+/// Values of all knobs, with their errors.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
     pub(super) nic: NicParameters,
     pub(super) knobs: Vec<Knob>,
-    /// The values that the fit was given.
+    /// The given values.
     given: Vec<f64>,
     /// Relative error of each row.
     pub(super) errors: Vec<f64>,
@@ -54,7 +54,7 @@ impl Candidate {
         candidate
     }
 
-    /// The model gave these rows for it.
+    /// Sets the errors from the model's rows for these values.
     pub(super) fn found(&mut self, rows: &[Compared]) {
         self.errors = rows.iter().map(Compared::error).collect();
     }
@@ -69,8 +69,8 @@ impl Candidate {
         self.knobs.iter().map(|knob| knob.value).collect()
     }
 
-    /// This one with other values, in the knobs' order, as far as they are within reach; `None` when that is where it
-    /// is, or the NIC cannot have one of them.
+    /// This candidate with other values, in the knobs' order, limited to the reach; `None` when that changes nothing,
+    /// or the NIC cannot have one of them.
     pub(super) fn with(&self, values: &[f64]) -> Option<Self> {
         let mut other = self.clone();
         for ((knob, value), given) in other.knobs.iter_mut().zip(values).zip(&self.given) {
@@ -101,7 +101,7 @@ mod tests {
         let least = given.with(&[0.1, 1.0]).unwrap();
         assert_eq!(least.values(), [4.0, 3.0]);
         assert_eq!(least.nic.get("context_sets"), Some(3.0));
-        // The reach is that of the values given, however far it went.
+        // The reach is relative to the given values, however far the candidate has moved.
         let most = least.with(&[1_000.0, 1_000.0]).unwrap();
         assert_eq!(most.values(), [100.0, 60.0]);
         assert!(most.with(&[101.0, 61.0]).is_none());

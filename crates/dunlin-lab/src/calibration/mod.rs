@@ -1,5 +1,5 @@
-//! Calibration: the model against the measurements of `calibration.csv` and the `calibrate` rows of the claims; and a
-//! user's own NIC, by what perftest printed on it.
+//! Calibration: the model compared with the measurements of `calibration.csv` and the `calibrate` rows of the claims,
+//! and fitting the NIC of a user to the output of perftest on it.
 
 mod descent;
 mod fit;

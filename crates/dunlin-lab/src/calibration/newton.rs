@@ -1,21 +1,21 @@
-//! Steps along the slopes of all knobs at once: Gauss and Newton's, damped as by Levenberg and Marquardt. They follow a
-//! valley that lies across the knobs, and take few trials.
+//! Steps along the slopes of all knobs at once: Gauss-Newton, damped as by Levenberg and Marquardt. They follow a
+//! valley across the knobs, and take few trials.
 
 use super::knob::Candidate;
 use super::trials::Trials;
 
-/// Factor by which slopes are taken: far enough that chance does not hide them.
+/// Factor by which knobs are changed to measure slopes: large enough that chance does not hide them.
 const SLOPE: f64 = 1.1;
 /// A step changes no knob by more than this factor.
 const FARTHEST: f64 = 2.0;
-/// Dampings of the first step and their change from one to the next.
+/// Damping of the first step, and the factor from one damping to the next.
 const DAMPING: (f64, f64) = (0.03, 10.0);
-/// So many dampings are tried for a step.
+/// Number of dampings tried for a step.
 const DAMPINGS: usize = 3;
-/// Steps end with one that takes less than this share of the error.
+/// The search ends with a step that lowers the error by less than this share.
 const WORTH: f64 = 0.02;
 
-/// Takes up to so many steps.
+/// Takes up to `steps` steps.
 pub(super) fn follow(best: &mut Candidate, steps: usize, trials: &mut Trials<'_>) {
     let mut damping = DAMPING.0;
     for _ in 0..steps {
@@ -41,7 +41,7 @@ pub(super) fn follow(best: &mut Candidate, steps: usize, trials: &mut Trials<'_>
     }
 }
 
-/// By how much the error of each row changes with the logarithm of each knob; none where nothing could be tried.
+/// The change of each row's error with the logarithm of each knob; `None` if nothing could be tried.
 pub(super) fn slopes(
     here: &Candidate,
     mut at: impl FnMut(&Candidate) -> Option<Candidate>,
@@ -66,7 +66,7 @@ pub(super) fn slopes(
         .collect()
 }
 
-/// The values that these slopes promise the least error for.
+/// The values for which these slopes predict the smallest error.
 fn step(here: &Candidate, slopes: &[Vec<f64>], damping: f64) -> Vec<f64> {
     let product = |one: &[f64], other: &[f64]| -> f64 {
         one.iter().zip(other).map(|(one, other)| one * other).sum()
@@ -80,7 +80,7 @@ fn step(here: &Candidate, slopes: &[Vec<f64>], damping: f64) -> Vec<f64> {
         })
         .collect();
     for (at, row) in equations.iter_mut().enumerate() {
-        // A knob without a slope stays where it is.
+        // A knob without a slope keeps its value.
         row[at] = row[at] * (1.0 + damping) + f64::from(u8::from(row[at] == 0.0));
     }
     let most = FARTHEST.ln();
@@ -96,8 +96,8 @@ fn step(here: &Candidate, slopes: &[Vec<f64>], damping: f64) -> Vec<f64> {
     .collect()
 }
 
-/// Solves linear equations, each a row with its right side last, by elimination. They are those of a damped step, whose
-/// diagonal is positive.
+/// Solves linear equations, each a row with its right side last, by elimination. They are those of a damped step, so
+/// their diagonal is positive.
 fn solve(mut rows: Vec<Vec<f64>>) -> Vec<f64> {
     let count = rows.len();
     for pivot in 0..count {

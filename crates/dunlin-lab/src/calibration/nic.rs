@@ -1,4 +1,4 @@
-//! A parameter file for a NIC, fitted to what perftest measured on it.
+//! A parameter file for a NIC, fitted to measurements by perftest.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use super::{
 use crate::load::{fan, one_read, ping_pong, rate, Choice, Direction, Fan, Plan, Verb, Window};
 use crate::parallel;
 
-/// What perftest can tell of a NIC, with whether it is a whole number. The fit goes through them in this order.
+/// The parameters that perftest can determine, each with whether it is a whole number. The fit uses them in this order.
 const KNOBS: [(&str, bool); 15] = [
     ("pipeline_ns", false),
     ("dma_read_ns", false),
@@ -30,26 +30,27 @@ const KNOBS: [(&str, bool); 15] = [
     ("context_miss_ns", false),
     ("context_sets", true),
 ];
-/// A knob whose change by half moves no measured value by more than this share is not fitted: nothing tells what it is.
+/// A knob is not fitted when changing it by half changes no value by more than this share: the measurements do not
+/// determine it.
 const TELLING: f64 = 0.01;
-/// Requests of the window that a rate is taken over, at the rate that was measured.
+/// Number of requests in the window over which a rate is taken, at the measured rate.
 const REQUESTS: f64 = 2_000.0;
 
-/// The two hosts between which perftest ran.
+/// The two hosts on which perftest ran.
 #[derive(Clone, Debug)]
 pub struct Testbed {
-    /// Processors.
+    /// The processors.
     pub host: HostParameters,
-    /// What stands between both.
+    /// The network between them.
     pub switch: SwitchParameters,
     /// Seed of the simulated runs.
     pub seed: u64,
-    /// Points worked on at once.
+    /// Number of points simulated at once.
     pub threads: usize,
 }
 
 impl Testbed {
-    /// What the model gives for each line that was measured.
+    /// The model's value for each measured line.
     pub fn replay(&self, nic: &NicParameters, measured: &[Measured]) -> Vec<Compared> {
         parallel::map(self.threads, measured, |line| Compared {
             label: label(line),
@@ -75,7 +76,7 @@ impl Testbed {
         }
     }
 
-    /// One thread that goes from queue pair to queue pair, as perftest does.
+    /// Simulates one thread that serves its queue pairs in turn, as perftest does.
     fn rate(&self, nic: &NicParameters, line: &Measured) -> f64 {
         let read = line.test == Test::ReadRate;
         let inline = !read && line.bytes <= line.inline_bytes;
@@ -108,7 +109,7 @@ impl Testbed {
     }
 }
 
-/// Lines that a fit is shown, on the model.
+/// The lines that a fit uses, on the model.
 struct Shown<'a> {
     bed: &'a Testbed,
     lines: &'a [Measured],
@@ -142,45 +143,45 @@ fn label(line: &Measured) -> String {
     )
 }
 
-/// What a fit found.
+/// Result of a fit.
 #[derive(Clone, Debug)]
 pub struct Fitted {
     /// The NIC.
     pub nic: NicParameters,
     /// Parameters that were fitted: name, value before, and after.
     pub fitted: Vec<(String, f64, f64)>,
-    /// Parameters that nothing measured tells of; they are as they were.
+    /// Parameters that no measurement determines; they are unchanged.
     pub unknown: Vec<String>,
-    /// Root mean square error over the lines that the fit was shown.
+    /// Root mean square error over the lines that the fit used.
     pub error: f64,
-    /// The same in runs by another seed.
+    /// The same in runs with another seed.
     pub fresh_error: f64,
-    /// So often the model was asked.
+    /// Number of evaluations of the model.
     pub trials: usize,
-    /// The time was up before the search was at its end.
+    /// Whether the time limit ended the search early.
     pub cut_short: bool,
-    /// Changes of what was fitted that hardly raise it.
+    /// Changes of the fitted values that hardly raise the error.
     pub open: Vec<Open>,
-    /// Each line: what was measured, and the model before and after. Whether the fit was shown it.
+    /// All lines: the measurement, the model before and after, and whether the fit used the line.
     pub lines: Vec<Line>,
 }
 
-/// A line of the text and what the model gives for it.
+/// A measured line and the model's values for it.
 #[derive(Clone, Debug)]
 pub struct Line {
     /// What was measured.
     pub label: String,
-    /// How.
+    /// The line.
     pub source: Measured,
-    /// In what.
+    /// Unit of the values.
     pub unit: &'static str,
     /// The measured value.
     pub measured: f64,
-    /// The model's before the fit.
+    /// The model's value before the fit.
     pub before: f64,
-    /// The model's after it.
+    /// The model's value after the fit.
     pub after: f64,
-    /// The fit has not seen it.
+    /// Whether the line was held out from the fit.
     pub held_out: bool,
 }
 
@@ -190,7 +191,7 @@ impl Line {
         self.after / self.measured - 1.0
     }
 
-    /// The same with the settings of perftest.
+    /// This error with the settings of perftest.
     pub fn residual(&self) -> Residual {
         let Measured {
             test,
@@ -212,7 +213,7 @@ impl Line {
     }
 }
 
-/// Fits `like` to what was measured. With `hold_out` every other line is kept from the fit, to be predicted.
+/// Fits `like` to the measurements. With `hold_out`, every other line is kept from the fit, to be predicted.
 pub fn fit_nic(
     like: &NicParameters,
     bed: &Testbed,
@@ -280,7 +281,7 @@ pub fn fit_nic(
     }
 }
 
-/// Whether what was measured would be other if the parameter was.
+/// Whether a change of the parameter would change the measured values.
 fn tells_of(
     nic: &NicParameters,
     bed: &Testbed,
@@ -303,8 +304,7 @@ fn tells_of(
     })
 }
 
-/// The text of a parameter file for the NIC, which says of each value where it is from: `source` of those that were
-/// fitted.
+/// The text of a parameter file for the NIC, with the source of each value: `source` for those that were fitted.
 pub fn write_nic(fitted: &Fitted, name: &str, source: &str) -> String {
     let mut text = format!("name = {name:?}\n\n");
     for origin in &fitted.nic.origins {
@@ -321,7 +321,7 @@ pub fn write_nic(fitted: &Fitted, name: &str, source: &str) -> String {
             }
         };
         let confidence = format!("{confidence:?}").to_lowercase();
-        // A string takes what is written.
+        // Writing to a string cannot fail.
         let _ = writeln!(
             text,
             "{} = {{ value = {value:?}, source = {source:?}, confidence = {confidence:?} }}",
@@ -357,8 +357,8 @@ mod tests {
         }
     }
 
-    /// A NIC that differs from the one that the fit begins with is found by what it measures, lines that the fit has
-    /// not seen included.
+    /// A NIC that differs from the one that the fit begins with is recovered from its measurements, including lines
+    /// held out from the fit.
     #[test]
     fn a_nic_is_found_by_its_measurements() {
         let mut truth = NicParameters::connectx_5();
@@ -369,7 +369,7 @@ mod tests {
             .into_iter()
             .chain([2_048, 8_192].map(|bytes| line(Test::WriteRate, bytes)))
             .collect();
-        // Twice: rates are taken over a time that the value says.
+        // Twice: a rate is taken over a time that depends on its value.
         for _ in 0..2 {
             let values = bed().replay(&truth, &measured);
             for (line, value) in measured.iter_mut().zip(values) {

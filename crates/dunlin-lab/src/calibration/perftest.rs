@@ -1,7 +1,7 @@
-//! Reads what perftest prints: `ib_write_lat`, `ib_read_lat`, `ib_write_bw`, `ib_read_bw`, one run or a sweep (`-a`), as
-//! many runs in one text as one likes.
+//! A parser for the output of perftest: `ib_write_lat`, `ib_read_lat`, `ib_write_bw`, `ib_read_bw`, one run or a sweep
+//! (`-a`), and any number of runs in one text.
 
-/// What a run of perftest measured.
+/// The test that a run of perftest carries out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Test {
     /// Half of the round trip of a WRITE that is answered by a WRITE.
@@ -15,7 +15,7 @@ pub enum Test {
 }
 
 impl Test {
-    /// Whether it is a time; else it is a rate.
+    /// Whether its value is a latency; otherwise it is a rate.
     pub fn is_latency(self) -> bool {
         matches!(self, Self::WriteLatency | Self::ReadLatency)
     }
@@ -30,7 +30,7 @@ impl Test {
         }
     }
 
-    /// What its values are in.
+    /// The unit of its values.
     pub fn unit(self) -> &'static str {
         match self.is_latency() {
             true => "us",
@@ -52,53 +52,53 @@ impl Test {
 /// One line of a table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
-    /// Of what.
+    /// The test.
     pub test: Test,
     /// Bytes of a message.
     pub bytes: usize,
     /// Queue pairs (`-q`).
     pub queue_pairs: usize,
-    /// Requests outstanding of each queue pair (`-t`; of READs, as many as the NIC keeps).
+    /// Requests outstanding on each queue pair (`-t`; for READs, the maximum of the NIC).
     pub depth: usize,
-    /// One request in so many has a completion.
+    /// One request in this many is signaled.
     pub signal_every: usize,
-    /// Bytes that a WRITE carries inline at most.
+    /// Maximum number of bytes that a WRITE carries inline.
     pub inline_bytes: usize,
-    /// MTU, where the text says it.
+    /// MTU, if the text states it.
     pub mtu_bytes: Option<usize>,
-    /// Microseconds (`t_typical`), or million messages a second.
+    /// Microseconds (`t_typical`), or million messages per second.
     pub value: f64,
 }
 
-/// A text that cannot be used.
+/// Why a text cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PerftestError {
-    /// No table of a test that is known.
+    /// There is no table of a known test.
     #[error("no table of ib_write_lat, ib_read_lat, ib_write_bw or ib_read_bw: is it what perftest printed?")]
     Nothing,
-    /// A line of a table is none.
+    /// A line of a table is malformed.
     #[error("line {line}: {found:?} is no line of the table whose columns are {columns:?}")]
     Line {
-        /// From 1.
+        /// Line number, from 1.
         line: usize,
-        /// What stands there.
+        /// The line.
         found: String,
-        /// The columns' names.
+        /// Names of the columns.
         columns: String,
     },
 }
 
-/// What a text holds.
+/// Contents of a text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Text {
     /// Lines of tables.
     pub measured: Vec<Measured>,
-    /// Titles of tests that were passed over, and why.
+    /// Titles of tests that were skipped, and why.
     pub passed_over: Vec<(String, &'static str)>,
 }
 
-/// What stands above a table.
+/// The heading of a table.
 #[derive(Clone, Debug)]
 struct Heading {
     test: Option<Test>,
@@ -123,7 +123,7 @@ impl Heading {
         }
     }
 
-    /// Takes a setting: `Number of qps   : 8`.
+    /// Parses a setting: `Number of qps   : 8`.
     fn take(&mut self, name: &str, value: &str) {
         let digits = value.find(|c: char| !c.is_ascii_digit());
         let Ok(number) = value[..digits.unwrap_or(value.len())].parse::<usize>() else {
@@ -160,25 +160,26 @@ impl Heading {
     }
 }
 
-/// Names of columns, and which of them are looked at.
+/// Names of columns, and those that are used.
 #[derive(Clone, Debug)]
 struct Columns {
     names: String,
     count: usize,
     bytes: usize,
-    /// The value, and what it is multiplied by to be microseconds or millions of messages; of a bandwidth by bytes.
+    /// The column of the value, and the scale that converts it to microseconds or millions of messages; for bandwidths
+    /// by the bytes of a message.
     value: (usize, Scale),
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Scale {
     AsItIs,
-    /// Of a bandwidth: bytes a second in millions, over the bytes of a message.
+    /// For bandwidths: millions of bytes per second, divided by the bytes of a message.
     PerByte(f64),
 }
 
 impl Columns {
-    /// The columns of a line that begins with `#bytes`. Names are two words at times, units stand in brackets.
+    /// Parses the columns of a line that begins with `#bytes`. Some names have two words; units are in brackets.
     fn of(line: &str) -> Option<Self> {
         let text = line.trim().strip_prefix('#')?;
         let names = text.replace("BW ", "BW_").replace("% perc", "%_perc");
@@ -191,7 +192,7 @@ impl Columns {
         } else {
             let at = at("BW_average")?;
             let gigabits = names[at].contains("Gb");
-            // Megabytes of perftest's are 2^20 bytes.
+            // A megabyte of perftest is 2^20 bytes.
             (at, Scale::PerByte(if gigabits { 125.0 } else { 1.048576 }))
         };
         Some(Self {
@@ -214,10 +215,10 @@ impl Columns {
     }
 }
 
-/// Reads a text.
+/// Parses a text.
 ///
 /// # Errors
-/// When there is nothing of perftest's in it, or a table is damaged.
+/// When it contains no output of perftest, or a table is damaged.
 pub fn read(text: &str) -> Result<Text, PerftestError> {
     let mut found = Text::default();
     let mut heading = Heading::of(None);
@@ -234,7 +235,7 @@ pub fn read(text: &str) -> Result<Text, PerftestError> {
         } else if trimmed.starts_with("#bytes") {
             columns = Columns::of(trimmed);
         } else if trimmed.is_empty() || trimmed.starts_with("---") {
-            // A line of dashes ends a table, and begins it.
+            // A line of dashes begins or ends a table.
             if trimmed.starts_with("---") {
                 columns = None;
             }
@@ -246,7 +247,7 @@ pub fn read(text: &str) -> Result<Text, PerftestError> {
             })?;
             found.measured.push(heading.measured(test, bytes, value));
         } else if columns.is_none() {
-            // Two settings may stand in a line, between tabs.
+            // A line may have two settings, separated by tabs.
             for part in trimmed.split('\t').filter(|part| !part.trim().is_empty()) {
                 if let Some((name, value)) = part.split_once(':') {
                     if name.trim() == "Connection type" && value.trim() != "RC" {

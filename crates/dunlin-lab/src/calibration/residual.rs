@@ -1,35 +1,35 @@
 //! Rows that the model misses after a fit, and what they have in common.
 
-/// A row of measurements and how far the model is from it.
+/// A measured row, with the model's error.
 #[derive(Clone, Debug)]
 pub struct Residual {
     /// What was measured.
     pub label: String,
     /// Relative error of the model.
     pub error: f64,
-    /// What kind of measurement it is.
+    /// Kind of the measurement.
     pub kind: &'static str,
-    /// What it was measured with: names and values, of the same names in all rows.
+    /// Settings of the measurement: names and values, with the same names in all rows.
     pub settings: Vec<(&'static str, f64)>,
 }
 
-/// Rows beyond a bound.
+/// Rows whose error is beyond a bound.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Missed {
-    /// Places of the rows.
+    /// Indices of the rows.
     pub rows: Vec<usize>,
-    /// In so many of them the model is above the measurement.
+    /// Number of them in which the model is above the measurement.
     pub above: usize,
-    /// Their kind, where they have one and other rows another.
+    /// Their kind, if they share one that not all other rows have.
     pub kind: Option<&'static str>,
-    /// Settings of whose values they have a part alone: name, least and greatest. Nothing of a single row.
+    /// Settings of which they have only a part of the range: name, least and greatest. Empty for a single row.
     pub shared: Vec<(&'static str, f64, f64)>,
-    /// So many other rows have all of that, too, without being missed.
+    /// Number of other rows that share all of this without being missed.
     pub others: usize,
 }
 
-/// The rows whose error is beyond `bound`, and what sets them apart: a kind, or a range of a setting that at least half
-/// of the rows within the bound are outside of. `None` when all are within.
+/// The rows whose error is beyond `bound`, and what distinguishes them: a kind, or a range of a setting that at least
+/// half of the rows within the bound are outside of. `None` when all are within.
 pub fn missed(rows: &[Residual], bound: f64) -> Option<Missed> {
     let (beyond, within): (Vec<usize>, Vec<usize>) =
         (0..rows.len()).partition(|at| rows[*at].error.abs() > bound);
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(found.rows, [2, 3]);
         assert_eq!(found.above, 2);
         assert_eq!(found.kind, Some("read"));
-        // Every number of queue pairs is there in both.
+        // Both have every number of queue pairs.
         assert_eq!(found.shared, [("bytes", 256.0, 300.0)]);
         assert_eq!(found.others, 1);
     }

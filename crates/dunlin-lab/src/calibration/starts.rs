@@ -1,19 +1,19 @@
-//! Where a fit begins beside the values that it is given: values around them, drawn by a seed.
+//! Further starts of a fit: values drawn around the given ones, by a seed.
 
 use super::knob::{Candidate, Knob};
 use super::trials::Trials;
 use super::Search;
 use crate::dice::Dice;
 
-/// Values are drawn from one part in so many of the given one to so many times it.
+/// Values are drawn between the given one divided by this factor and multiplied by it.
 const WIDE: f64 = 3.0;
-/// Candidates drawn for each start; those with the least errors are taken.
+/// Number of candidates drawn for each start; those with the smallest errors are taken.
 const DRAWN: usize = 8;
-/// Steps of the dice within a part of a knob's range.
+/// Resolution of random numbers within a part of a knob's range.
 const FINE: u64 = 1 << 20;
 
-/// All starts but the given one, best first. Each knob's range is cut into as many parts as there are candidates, each
-/// of which takes one of them (a Latin hypercube), so few candidates cover each range.
+/// All starts but the given one, best first. Each knob's range is cut into as many parts as there are candidates, and
+/// each candidate takes one part (a Latin hypercube), so few candidates cover each range.
 pub(super) fn draw(given: &Candidate, search: Search, trials: &mut Trials<'_>) -> Vec<Candidate> {
     let starts = match given.knobs.is_empty() {
         true => 0,
@@ -40,7 +40,7 @@ pub(super) fn draw(given: &Candidate, search: Search, trials: &mut Trials<'_>) -
     drawn
 }
 
-/// A value of the knob from each part of its range, in an order by chance.
+/// A value of the knob from each part of its range, in random order.
 fn column(knob: &Knob, count: usize, dice: &mut Dice) -> Vec<f64> {
     let mut values: Vec<f64> = (0..count)
         .map(|part| {
@@ -72,7 +72,7 @@ mod tests {
         let mut sorted = of(1);
         sorted.sort_by(f64::total_cmp);
         assert!(sorted[0] >= 10.0 / WIDE && sorted[15] <= 10.0 * WIDE);
-        // One of each sixteenth: neighbours are at most two of them apart.
+        // One in each sixteenth: neighbours are at most two of them apart.
         for pair in sorted.windows(2) {
             assert!(
                 pair[1] / pair[0] <= WIDE.powf(4.0 / 16.0) * 1.0001,

@@ -13,22 +13,22 @@ use crate::parallel;
 pub struct Point {
     /// Name of the NIC in the file.
     pub nic: String,
-    /// Machines.
+    /// Number of machines.
     pub machines: usize,
-    /// Threads of a machine.
+    /// Threads per machine.
     pub threads: usize,
     /// Queue pairs of a thread to each other machine.
     pub virtual_machines: usize,
     /// Outstanding READs of a thread.
     pub window: usize,
-    /// Bytes.
+    /// Bytes of a READ.
     pub bytes: usize,
-    /// Millions a second and machine.
+    /// Millions per second and machine.
     pub mops: f64,
 }
 
 impl Point {
-    /// The measurement beside what the model gives of it.
+    /// The measurement with the model's error.
     pub fn residual(&self, compared: &Compared) -> Residual {
         let settings = [
             ("machines", self.machines),
@@ -45,14 +45,14 @@ impl Point {
     }
 }
 
-/// A measurement and what the model gives.
+/// A measurement and the model's value.
 #[derive(Clone, Debug)]
 pub struct Compared {
     /// What was measured.
     pub label: String,
     /// The measurement.
     pub paper: f64,
-    /// The model.
+    /// The model's value.
     pub ours: f64,
 }
 
@@ -91,8 +91,8 @@ pub fn points() -> Vec<Point> {
     READS.lines().skip(1).map(point).collect()
 }
 
-/// Runs the points on `nic` by a seed, which draws the contexts that collide in the NICs' caches; each for about so
-/// many operations of a machine, after as many to warm up.
+/// Runs the points on `nic` with a seed, which determines which contexts collide in the NICs' caches; each for about
+/// this many operations per machine, after as many to warm up.
 pub fn run(
     seed: u64,
     points: &[Point],

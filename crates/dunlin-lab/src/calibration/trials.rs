@@ -1,4 +1,4 @@
-//! What a search asks of the model: rows for values of parameters, as long as there is time.
+//! Evaluations of the model by a search: rows for values of parameters, within a time limit.
 
 use std::time::{Duration, Instant};
 
@@ -7,24 +7,24 @@ use dunlin_sim::NicParameters;
 use super::knob::{Candidate, Knob};
 use super::{Compared, Progress, Stage};
 
-/// Which runs of a row.
+/// Which runs of a row are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Runs {
-    /// Those that a fit looks at over and over.
+    /// Those that a fit uses repeatedly.
     Fit,
-    /// Others of the same rows, by other seeds: what was fitted to chance shows in them.
+    /// Others of the same rows, with other seeds: they reveal a fit to chance.
     Fresh,
 }
 
 /// Measurements, and a model of them.
 pub trait Model {
-    /// Rows that a fit is shown.
+    /// Number of rows that a fit uses.
     fn rows(&self) -> usize;
-    /// What the model gives for these of them.
+    /// The model's results for these rows.
     fn replay(&self, nic: &NicParameters, rows: &[usize], runs: Runs) -> Vec<Compared>;
 }
 
-/// Counts and times what is asked of the model, and says what was found.
+/// Counts and times the evaluations of the model, and reports progress.
 pub(super) struct Trials<'a> {
     model: &'a dyn Model,
     tell: &'a mut dyn FnMut(Progress<'_>),
@@ -56,19 +56,19 @@ impl<'a> Trials<'a> {
         }
     }
 
-    /// What is tried from now on belongs to this stage and is judged by these rows and runs.
+    /// Begins a stage: what is tried from now on is judged by these rows and runs.
     pub(super) fn begin(&mut self, stage: Stage, rows: &[usize], runs: Runs) {
         self.stage = stage;
         self.rows = rows.to_vec();
         self.runs = runs;
     }
 
-    /// The values that are given.
+    /// Evaluates the given values.
     pub(super) fn given(&mut self, nic: &NicParameters, knobs: &[Knob]) -> Candidate {
         self.late(&Candidate::new(nic, knobs, &[]))
     }
 
-    /// The same values by the rows of this stage, whatever the time.
+    /// Evaluates the same values with the rows of this stage, regardless of the time limit.
     pub(super) fn late(&mut self, candidate: &Candidate) -> Candidate {
         self.made += 1;
         let rows = self.model.replay(&candidate.nic, &self.rows, self.runs);
@@ -77,13 +77,14 @@ impl<'a> Trials<'a> {
         found
     }
 
-    /// `near` with other values; `None` when there are none within reach, the NIC cannot have them, or the time is up.
+    /// Evaluates `near` with other values; `None` when there are none within reach, the NIC cannot have them, or the
+    /// time is up.
     pub(super) fn with(&mut self, near: &Candidate, values: &[f64]) -> Option<Candidate> {
         let there = near.with(values)?;
         self.again(&there)
     }
 
-    /// The same values by the rows of this stage; `None` when the time is up.
+    /// Evaluates the same values with the rows of this stage; `None` when the time is up.
     pub(super) fn again(&mut self, candidate: &Candidate) -> Option<Candidate> {
         if self
             .within
@@ -95,7 +96,7 @@ impl<'a> Trials<'a> {
         Some(self.late(candidate))
     }
 
-    /// Says what was found.
+    /// Reports progress.
     pub(super) fn tell(&mut self, found: &Candidate) {
         (self.tell)(Progress {
             stage: self.stage,
@@ -106,12 +107,12 @@ impl<'a> Trials<'a> {
         });
     }
 
-    /// So often was the model asked.
+    /// Number of evaluations of the model.
     pub(super) fn made(&self) -> usize {
         self.made
     }
 
-    /// Whether something was not tried for want of time.
+    /// Whether something was not tried for lack of time.
     pub(super) fn cut_short(&self) -> bool {
         self.cut_short
     }

@@ -1,15 +1,15 @@
-//! An outcome beside what other simulators, or measurements, showed of the same: means of their runs from a file, and
-//! how far ours is from them.
+//! Comparison of an outcome with recorded results of other simulators or measurements: means of their runs from a file,
+//! and the difference of ours.
 
 use serde::Serialize;
 
 use super::outcome::{number, Outcome, OutcomePoint};
 use crate::csv;
 
-/// Columns that say what a line is of; all others are columns of experiments.
+/// Columns that identify a line; all others are columns of experiments.
 const OF: [&str; 5] = ["experiment", "point", "peer", "model", "run"];
 
-/// What was recorded, one run a line.
+/// Recorded runs, one per line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recorded {
     columns: Vec<String>,
@@ -24,40 +24,40 @@ struct Run {
     values: Vec<f64>,
 }
 
-/// A file of recorded runs cannot be used.
+/// Why a file of recorded runs cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordedError {
-    /// The first line is another.
+    /// The header is wrong.
     #[error("line 1 must begin with experiment,point,peer,model,run and go on with columns of experiments")]
     Header,
-    /// A line has another number of fields.
+    /// A line has the wrong number of fields.
     #[error("line {line}: {found} fields where the first line has {wanted}")]
     Fields {
-        /// From 1.
+        /// Line number, from 1.
         line: usize,
-        /// How many it has.
+        /// Number of its fields.
         found: usize,
-        /// How many it must have.
+        /// Number of fields expected.
         wanted: usize,
     },
-    /// A value is none.
+    /// A value is not a number.
     #[error("line {line}: `{column}` is \"{found}\": it must be a number")]
     Number {
-        /// From 1.
+        /// Line number, from 1.
         line: usize,
         /// The column.
         column: String,
-        /// What stands there.
+        /// The text found.
         found: String,
     },
 }
 
-/// A column of ours beside that of a peer.
+/// A column of ours compared with that of a peer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Comparison {
-    /// Values of the keys of the sweep.
+    /// Values of the swept keys.
     pub point: String,
     /// The peer.
     pub peer: String,
@@ -67,20 +67,20 @@ pub struct Comparison {
     pub column: String,
     /// Its unit.
     pub unit: &'static str,
-    /// Runs of the peer.
+    /// Number of runs of the peer.
     pub runs: usize,
-    /// Their mean, the least and the greatest.
+    /// Mean of the peer's runs.
     pub theirs: f64,
-    /// The least of them.
+    /// Their minimum.
     pub least: f64,
-    /// The greatest.
+    /// Their maximum.
     pub most: f64,
     /// Ours: the mean of its repeats.
     pub ours: f64,
 }
 
 impl Comparison {
-    /// How far ours is above theirs, as a share of theirs; not a number where theirs is zero and ours is not.
+    /// How far ours is above theirs, as a share of theirs; NaN where theirs is zero and ours is not.
     pub fn difference(&self) -> f64 {
         match self.ours == self.theirs {
             true => 0.0,
@@ -89,7 +89,7 @@ impl Comparison {
         }
     }
 
-    /// For people: [`Comparison::HEADER`].
+    /// Text for people, with the columns [`Comparison::HEADER`].
     pub fn row(&self) -> Vec<String> {
         let column = match self.unit {
             "" => self.column.clone(),
@@ -126,10 +126,10 @@ impl Comparison {
 }
 
 impl Recorded {
-    /// Reads the text of a file.
+    /// Parses the text of a file.
     ///
     /// # Errors
-    /// When it has another form.
+    /// When it is malformed.
     pub fn parse(text: &str) -> Result<Self, RecordedError> {
         let mut lines = text.lines().zip(1..);
         let header = lines.next().map(|(line, _)| csv::split(line));
@@ -166,7 +166,7 @@ impl Recorded {
         Ok(Self { columns, runs })
     }
 
-    /// What was recorded of this experiment, beside an outcome of ours: of the columns that both have.
+    /// Compares the records of this experiment with an outcome of ours, in the columns that both have.
     pub fn beside(&self, experiment: &str, outcome: &Outcome) -> Vec<Comparison> {
         let mut all = Vec::new();
         for point in &outcome.points {
@@ -217,7 +217,7 @@ impl Recorded {
     }
 }
 
-/// The keys of the sweep with their values, as files of recorded runs have them.
+/// The swept keys with their values, as in files of recorded runs.
 fn label(point: &OutcomePoint) -> String {
     let keys = point.at.iter().map(|(key, value)| format!("{key}={value}"));
     keys.collect::<Vec<_>>().join(" ")

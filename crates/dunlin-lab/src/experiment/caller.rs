@@ -1,4 +1,4 @@
-//! A client thread of an experiment: a closed loop, with or without time to think, or an open one.
+//! A client thread of an experiment: a closed loop, with or without think time, or an open loop.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,27 +11,27 @@ use dunlin_verbs::thread;
 use super::model::{Arrivals, Clients};
 use crate::dice::Dice;
 
-/// Longest rest of a thread that has answers to take which others may take for it.
+/// Maximum rest of a thread that has answers to take, when others may take them for it.
 const REST: Duration = Duration::from_micros(1);
-/// The same where it has none to take; the end must not wait for a call that is due much later.
+/// Maximum rest of a thread without answers to take; the end must not wait for a call that is due much later.
 const LONGEST_REST: Duration = Duration::from_millis(1);
-/// How often a thread looks whether all may begin.
+/// Interval at which a thread checks whether the load begins.
 const STANDING_BY: Duration = Duration::from_micros(5);
-/// How a paced thread waits between two calls.
+/// Interval between two calls of a paced thread.
 const PACE: Duration = Duration::from_micros(250);
 
-/// What threads of a group and who measures them share.
+/// State shared by the threads of a group and the measuring code.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) calls: AtomicU64,
     pub(super) failed: AtomicU64,
-    /// Of requests and responses of those that were answered.
+    /// Bytes of requests and responses of answered calls.
     pub(super) bytes: AtomicU64,
     latencies_ns: Mutex<Vec<u64>>,
 }
 
 impl Seen {
-    /// The latencies since it was last asked.
+    /// The latencies since the last call.
     pub(super) fn take(&self) -> Vec<u64> {
         let latencies = self.latencies_ns.lock();
         std::mem::take(&mut *latencies.unwrap_or_else(PoisonError::into_inner))
@@ -46,16 +46,16 @@ impl Seen {
     }
 }
 
-/// What all threads are told.
+/// Signals to all threads.
 #[derive(Debug, Default)]
 pub(super) struct Signals {
     pub(super) begun: AtomicBool,
-    /// One call each now and then, so that schedulers see who sends what.
+    /// Whether threads make only one call now and then, so that schedulers learn who sends what.
     pub(super) paced: AtomicBool,
     pub(super) stopping: AtomicBool,
 }
 
-/// What a thread is made of.
+/// Arguments of a thread.
 pub(super) struct Start {
     pub(super) pipeline: Pipeline,
     pub(super) handler: u16,
@@ -65,21 +65,21 @@ pub(super) struct Start {
     pub(super) signals: Arc<Signals>,
 }
 
-/// The thread.
+/// State of a thread.
 struct Caller {
     pipeline: Pipeline,
     handler: u16,
     request: Vec<u8>,
     slots: Slots,
     schedule: Option<Schedule>,
-    /// Whether calls that are due together leave together.
+    /// Whether calls that are due together are sent together.
     together: bool,
 }
 
-/// Which calls are out, and which may be made.
+/// Calls outstanding, and slots for further ones.
 struct Slots {
     begun: Vec<Instant>,
-    /// Those that are free, with the time from which on they may be used, in that order.
+    /// Free slots, in order of the time from which on they may be used.
     free: VecDeque<(u64, Instant)>,
     think: Duration,
     request_bytes: usize,
@@ -87,18 +87,18 @@ struct Slots {
     seen: Arc<Seen>,
 }
 
-/// When the calls of an open loop are due.
+/// Times at which the calls of an open loop are due.
 struct Schedule {
     arrivals: Arrivals,
     dice: Dice,
     next: Instant,
 }
 
-/// What a thread waits for when it has made all calls that are due.
+/// What a thread waits for after it has made all calls that are due.
 enum Waits {
-    /// For answers alone: everything is out, or the lane has no room.
+    /// Answers only: all calls are outstanding, or the lane has no room.
     ForAnswers,
-    /// Until a call is due, and for answers meanwhile.
+    /// The time at which a call is due, and answers meanwhile.
     Until(Duration),
 }
 
@@ -110,7 +110,7 @@ pub(super) fn run(start: Start, group: &Clients) {
     }
     let mut caller = Caller::new(start, group);
     if caller.call(&signals).is_err() {
-        // What is out will not be answered.
+        // Outstanding calls will not be answered.
         let out = caller.slots.begun.len() - caller.slots.free.len();
         let failed = &caller.slots.seen.failed;
         failed.fetch_add(out as u64, Ordering::Relaxed);
@@ -128,7 +128,7 @@ impl Caller {
             ..
         } = start;
         let begin = thread::now();
-        // Who thinks is not in step with the others.
+        // Threads that think are not synchronized with each other.
         let think_ns = group.think.as_nanos() as u64;
         let mut first: Vec<Instant> = (0..group.outstanding)
             .map(|_| begin + Duration::from_nanos(dice.between(0, think_ns)))
@@ -144,7 +144,7 @@ impl Caller {
             seen,
         };
         let schedule = group.arrivals.map(|arrivals| {
-            // Nor are threads of an open loop.
+            // Nor are those of an open loop.
             let first = dice.between(0, arrivals.gap_ns as u64);
             Schedule {
                 arrivals,
@@ -180,7 +180,7 @@ impl Caller {
                 Waits::Until(due) => (self.pipeline.poll(answer)?, due),
             };
             if taken == 0 {
-                // With nothing out there is nothing to take either.
+                // With nothing outstanding there is nothing to take either.
                 let out = self.pipeline.outstanding() > 0;
                 thread::idle(rest.min(if out { REST } else { LONGEST_REST }), false);
             }
@@ -190,11 +190,12 @@ impl Caller {
         }
     }
 
-    /// Makes the calls that are due, a paced thread one of them. Those that go together leave with the next poll.
+    /// Makes the calls that are due; a paced thread makes one. Those sent together leave with the next poll.
     fn submit_due(&mut self, paced: bool, signals: &Signals) -> Result<Waits, CallError> {
         let slots = &mut self.slots;
         while let Some(&(tag, ready)) = slots.free.front() {
-            // Who is answered as fast as it asks has never all out, and would not see the end.
+            // A thread that is answered as fast as it calls never has all calls outstanding, and would not notice the
+            // end.
             let stopping = signals.stopping.load(Ordering::Relaxed);
             if stopping || paced && self.pipeline.outstanding() > 0 {
                 break;
@@ -207,7 +208,7 @@ impl Caller {
             if when > now {
                 return Ok(Waits::Until(when - now));
             }
-            // In a closed loop a call begins when it is made, in an open one when it was due.
+            // In a closed loop a call begins when it is made, in an open loop when it was due.
             slots.begun[tag as usize] =
                 self.schedule.as_ref().map_or(now, |schedule| schedule.next);
             if !self.pipeline.submit(self.handler, &self.request, tag)? {

@@ -1,4 +1,4 @@
-//! The cases of an experiment: values of several keys that belong together, under a name. They are swept like a key.
+//! The cases of an experiment: named values of several keys that belong together. They are swept like a key.
 
 use super::check;
 use super::mistake::{instead, Mistake, Place};
@@ -6,27 +6,27 @@ use super::path;
 use super::sweep::{is_of_a_point, Axis};
 use super::tree::{Node, Table, Value};
 
-/// What the axis of cases is called, where keys of the sweep have their path.
+/// Name of the axis of cases; keys of the sweep have their path instead.
 pub(super) const CASE: &str = "case";
-/// What their tables are called.
+/// Name of their tables.
 pub(super) const TABLES: &str = "cases";
-/// What of a case's table is about the case itself.
+/// Keys of a case's table that describe the case itself.
 const OWN: [&str; 2] = ["name", "label"];
-/// Letters that mean something in an expression.
+/// Characters with a meaning in expressions.
 const MEANING: [char; 5] = [',', '|', '[', ']', '*'];
 
 /// A case.
 #[derive(Clone, Debug)]
 pub(super) struct Case {
     pub(super) name: String,
-    /// What plots call it.
+    /// Label in plots.
     pub(super) label: String,
     /// Keys and their values.
     sets: Vec<(String, Node)>,
 }
 
 impl Case {
-    /// Gives the keys their values.
+    /// Sets the keys to their values.
     pub(super) fn apply(&self, root: &mut Table) -> Result<(), Mistake> {
         for (key, node) in &self.sets {
             path::set(root, key, node, node.place)?;
@@ -35,7 +35,7 @@ impl Case {
     }
 }
 
-/// Those of a file.
+/// Reads the cases of a file.
 pub(super) fn read(root: &Table) -> Result<Vec<Case>, Mistake> {
     let mut cases = Vec::<Case>::new();
     for values in check::all_open(root, TABLES)? {
@@ -65,7 +65,7 @@ pub(super) fn read(root: &Table) -> Result<Vec<Case>, Mistake> {
     Ok(cases)
 }
 
-/// Keys with their whole path: `clients.threads = 8` and `clients = { threads = 8 }` are the same.
+/// Expands keys to their full paths: `clients.threads = 8` and `clients = { threads = 8 }` are the same.
 pub(super) fn flatten(key: &str, node: &Node, sets: &mut Vec<(String, Node)>) {
     match &node.value {
         Value::Table(table) => {
@@ -77,7 +77,7 @@ pub(super) fn flatten(key: &str, node: &Node, sets: &mut Vec<(String, Node)>) {
     }
 }
 
-/// The cases as something that is swept; none where there are none.
+/// The cases as an axis of the sweep; `None` if there are none.
 pub(super) fn axis(cases: &[Case]) -> Option<Axis> {
     let name = |case: &Case| Node {
         value: Value::Text(case.name.clone()),
@@ -90,7 +90,7 @@ pub(super) fn axis(cases: &[Case]) -> Option<Axis> {
     })
 }
 
-/// Their tables.
+/// The tables of the cases.
 fn tables(root: &mut Table) -> impl Iterator<Item = &mut Table> {
     let mut entries = root.entries.iter_mut();
     let cases = entries.find(|entry| entry.key == TABLES);
@@ -104,7 +104,7 @@ fn tables(root: &mut Table) -> impl Iterator<Item = &mut Table> {
     })
 }
 
-/// Gives a key of one case its value: `NAME.KEY`.
+/// Sets a key of one case: `NAME.KEY`.
 pub(super) fn set(root: &mut Table, path: &str, node: &Node) -> Result<(), Mistake> {
     let name_of = |table: &Table| table.get("name").map(|node| node.value.label());
     let names: Vec<String> = tables(root).filter_map(|table| name_of(table)).collect();
@@ -124,7 +124,7 @@ pub(super) fn set(root: &mut Table, path: &str, node: &Node) -> Result<(), Mista
     }
 }
 
-/// Takes a key out of all cases: it has been given one value for all.
+/// Removes a key from all cases, because it has one value for all.
 pub(super) fn without(root: &mut Table, key: &str) {
     for table in tables(root) {
         super::sweep::remove_from(table, key);

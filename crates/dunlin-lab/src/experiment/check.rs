@@ -1,4 +1,4 @@
-//! A tree against the list of keys: what is unknown, missing or of the wrong kind; and the values that are left.
+//! Checks a tree against the list of keys (unknown, missing, or of the wrong kind), and gives access to the values.
 
 use super::keys::{section, PARAMETERS, SECTIONS};
 use super::mistake::{instead, Mistake, Place};
@@ -6,12 +6,12 @@ use super::schema::{Key, Kind, Need, Section};
 use super::tree::{scalar, Node, Table, Value};
 use super::unit::Dimension;
 
-/// A table of a section whose keys are known; each value is checked when it is read.
+/// A table of a section with known keys; values are checked when the table is opened.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Values<'a> {
     section: &'static Section,
     table: &'a Table,
-    /// Of the table, for what is missing in it.
+    /// Place of the table, for reporting missing keys.
     place: Place,
 }
 
@@ -24,7 +24,7 @@ pub(super) enum Read {
     Numbers(Vec<f64>),
 }
 
-/// The only table of a section. An empty one if it is not there and need not be.
+/// The only table of a section; an empty one if it is missing and optional.
 pub(super) fn one<'a>(root: &'a Table, name: &str) -> Result<Values<'a>, Mistake> {
     static NOTHING: Table = Table {
         entries: Vec::new(),
@@ -48,7 +48,7 @@ pub(super) fn one<'a>(root: &'a Table, name: &str) -> Result<Values<'a>, Mistake
     }
 }
 
-/// The only table of a section, which has to be there in this file.
+/// The only table of a section that this file must have.
 pub(super) fn one_of_needed<'a>(root: &'a Table, name: &str) -> Result<Values<'a>, Mistake> {
     match find(root, name) {
         Some(_) => one(root, name),
@@ -56,7 +56,7 @@ pub(super) fn one_of_needed<'a>(root: &'a Table, name: &str) -> Result<Values<'a
     }
 }
 
-/// The tables of a section that can come several times.
+/// The tables of a section that may occur several times.
 pub(super) fn all<'a>(root: &'a Table, name: &str) -> Result<Vec<Values<'a>>, Mistake> {
     tables(root, name, Values::new)
 }
@@ -117,7 +117,7 @@ fn find<'a>(root: &'a Table, name: &str) -> Option<&'a Node> {
     Some(node)
 }
 
-/// Keys and tables that may stand at the root.
+/// Keys and tables permitted at the root.
 pub(super) fn roots() -> Vec<&'static str> {
     let names = SECTIONS
         .iter()
@@ -127,7 +127,7 @@ pub(super) fn roots() -> Vec<&'static str> {
     names.chain(PARAMETERS).chain(["sweep", "quick"]).collect()
 }
 
-/// What stands at the root: the title, and tables that are known.
+/// The root: the title, and known tables.
 pub(super) fn root(root: &Table) -> Result<Values<'_>, Mistake> {
     let names = roots();
     for entry in &root.entries {
@@ -173,14 +173,14 @@ impl<'a> Values<'a> {
         Self::open(section, table, place)
     }
 
-    /// Of a table that may have other keys, too.
+    /// Opens a table that may have other keys, too.
     fn open(section: &'static Section, table: &'a Table, place: Place) -> Result<Self, Mistake> {
         let values = Self {
             section,
             table,
             place,
         };
-        // All of them, so that what is wrong is found whether it is used or not.
+        // Checks all of them, so that errors are found whether a value is used or not.
         for key in section.keys {
             values.read(key.name)?;
         }
@@ -194,23 +194,23 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// All that is there.
+    /// The whole table.
     pub(super) fn table(&self) -> &'a Table {
         self.table
     }
 
-    /// Where a key is written, or its table.
+    /// The place of a key, or of its table.
     pub(super) fn place(&self, key: &str) -> Place {
         self.table.get(key).map_or(self.place, |node| node.place)
     }
 
-    /// A complaint about what stands behind a key.
+    /// An error about the value of a key.
     pub(super) fn wrong(&self, key: &str, found: &str, must: impl std::fmt::Display) -> Mistake {
         let name = self.full_name(key);
         Mistake::new(self.place(key), format!("`{name}` is {found}: {must}"))
     }
 
-    /// Whether the key stands there.
+    /// Whether the key is present.
     pub(super) fn has(&self, key: &str) -> bool {
         self.table.get(key).is_some()
     }
@@ -254,7 +254,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// A number that has a default, or must be there.
+    /// A number that has a default or is required.
     pub(super) fn count(&self, name: &str) -> u64 {
         self.number(name).unwrap_or_default().round() as u64
     }
@@ -283,7 +283,7 @@ impl<'a> Values<'a> {
     }
 }
 
-/// The word that was probably meant.
+/// The end of an error message: the word that was probably meant.
 fn near(key: &Key, value: &Value) -> String {
     let (Kind::Word(words), Value::Text(text)) = (key.kind, value) else {
         return String::new();

@@ -1,9 +1,10 @@
-//! What can be printed of a point: rates, latencies, times of flows, and what NICs, hosts and switches counted.
+//! The columns that can be printed for a point: rates, latencies, times of flows, and counters of NICs, hosts and
+//! switches.
 
 use super::mistake::instead;
 use super::window::Window;
 
-/// What a column is of.
+/// The objects that a column covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Of {
     /// All clients, or one group of them, as `name.GROUP`.
@@ -19,7 +20,7 @@ pub(super) enum Of {
     Cluster,
 }
 
-/// Names of the groups that columns can be asked for.
+/// Names of the groups for which columns can be requested.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Groups<'a> {
     pub(super) clients: Vec<&'a str>,
@@ -29,7 +30,7 @@ pub(super) struct Groups<'a> {
 }
 
 impl Groups<'_> {
-    /// Columns when none are asked for.
+    /// The default columns.
     pub(super) fn usual_columns(&self) -> Vec<String> {
         let mut names = Vec::new();
         if !self.clients.is_empty() {
@@ -45,7 +46,7 @@ impl Groups<'_> {
     }
 }
 
-/// A column, as it is defined.
+/// Definition of a column.
 #[derive(Debug)]
 pub(super) struct Definition {
     pub(super) name: &'static str,
@@ -367,14 +368,14 @@ pub(super) const COLUMNS: &[Definition] = &[
     ),
 ];
 
-/// Columns for which the queues of switches have to be looked at all the time.
+/// A column for which the queues of switches have to be observed.
 const QUEUE_MOST: &str = "queue_max";
 const QUEUE_MEAN: &str = "queue_mean";
 
-/// A column that was asked for.
+/// A requested column.
 #[derive(Clone, Debug)]
 pub(super) struct Column {
-    /// As it was asked for.
+    /// Its name as requested.
     pub(super) name: String,
     pub(super) definition: &'static Definition,
     group: Option<usize>,
@@ -393,12 +394,12 @@ impl Column {
         }
     }
 
-    /// Whether queues have to be looked at for it.
+    /// Whether queues have to be observed for it.
     pub(super) fn needs_queues(&self) -> bool {
         [QUEUE_MOST, QUEUE_MEAN].contains(&self.definition.name)
     }
 
-    /// Its name with its unit.
+    /// Its name and unit.
     pub(super) fn heading(&self) -> String {
         match self.definition.unit {
             "" => self.name.clone(),
@@ -407,7 +408,7 @@ impl Column {
     }
 }
 
-/// The column of a name; what is wrong with it.
+/// Finds the column with this name, or describes what is wrong with the name.
 pub(super) fn find(text: &str, groups: &Groups<'_>) -> Result<Column, String> {
     let (name, group) = match text.split_once('.') {
         Some((name, group)) => (name, Some(group)),
@@ -498,7 +499,7 @@ mod tests {
             clients: vec![Tally::default()],
             ..window.clone()
         };
-        // A total is not what a call took, where there was none.
+        // A total is not the cost of a call, where there was none.
         for name in ["pcie_reads", "server_packets", "coalescing", "p50"] {
             assert!(
                 find(name, &groups).unwrap().value(&nobody).is_nan(),

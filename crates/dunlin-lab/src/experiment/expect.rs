@@ -1,4 +1,4 @@
-//! What an experiment is expected to show: expressions of its columns with bounds. In a figure they are a paper's
+//! What an experiment is expected to show: expressions over its columns, with bounds. In a figure they are a paper's
 //! claims.
 
 use serde::Serialize;
@@ -20,23 +20,23 @@ pub(super) struct Expected {
     why: String,
 }
 
-/// An expectation and what was found.
+/// An expectation and its result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Judged {
     /// Its name.
     pub name: String,
-    /// What was found; `null` in JSON where points were not run.
+    /// The value found; `null` in JSON if points were not run.
     pub value: f64,
-    /// The least that it is to be.
+    /// Lower bound.
     pub least: Option<f64>,
-    /// The most.
+    /// Upper bound.
     pub most: Option<f64>,
-    /// Whether it is between them; nothing is said where the experiment is not complete.
+    /// Whether the value is within the bounds; `None` if the experiment is not complete.
     pub holds: Option<bool>,
-    /// What somebody else has.
+    /// The value stated elsewhere.
     pub says: String,
-    /// What it is, and at which point of several.
+    /// A description, and at which of several points the value was found.
     pub why: String,
 }
 
@@ -68,13 +68,13 @@ pub(super) enum Which {
     All,
     /// Those for the quick points.
     Quick,
-    /// Those whose points there still are, since the sweep has other values.
+    /// Those whose points still exist, since the sweep has other values.
     Possible,
     /// None, since another key is swept.
     None,
 }
 
-/// Those of a file.
+/// Reads the expectations of a file.
 pub(super) fn read(
     root: &Table,
     which: Which,

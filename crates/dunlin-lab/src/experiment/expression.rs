@@ -1,18 +1,18 @@
-//! What is made of the columns of all points, as `max(rate[flock, 16..] / rate[erpc, 16..])`: numbers, columns, `+`,
-//! `-`, `*`, `/`, parentheses and functions.
+//! Expressions over the columns of all points, such as `max(rate[flock, 16..] / rate[erpc, 16..])`: numbers, columns,
+//! `+`, `-`, `*`, `/`, parentheses and functions.
 //!
-//! A column is a table with a value for each point. What stands in brackets chooses points: for each thing that is
-//! swept, cases first, a value, several with `|` between, a range `16..48` whose ends belong to it, or `*`. Tables are
-//! worked on place by place, and where one does not have what the other is swept over its value counts for all.
+//! A column is a table with a value for each point. Brackets select points: for each axis of the sweep, cases first, a
+//! value, several separated by `|`, a range `16..48` including its ends, or `*`. Operators combine tables place by
+//! place; if one of them is not swept over an axis of the other, its value applies to all places.
 //!
-//! A point that measured nothing is not a number, and so is whatever is made of it: nothing is found among the others,
-//! since an expectation must not hold because the worst point has no value.
+//! A point that measured nothing is not a number, and so is every result that uses it: an extreme over other points is
+//! not a number either, since an expectation must not hold because the worst point has no value.
 
 use super::mistake::instead;
 use super::outcome::Outcome;
 use super::sweep::{number, Axis};
 
-/// An expression, with columns and values that there are.
+/// An expression over existing columns and values.
 #[derive(Clone, Debug)]
 pub(super) enum Expression {
     Number(f64),
@@ -22,15 +22,15 @@ pub(super) enum Expression {
     Call(Function, Vec<Self>),
 }
 
-/// Which values of an axis are meant.
+/// The selected values of an axis.
 #[derive(Clone, Debug)]
 pub(super) enum Pick {
-    /// One: the result is not swept over the axis any more.
+    /// One value: the result is not swept over the axis any more.
     One(usize),
     Some(Vec<usize>),
 }
 
-/// What can be asked of a table.
+/// A function of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Function {
     Max,
@@ -38,7 +38,7 @@ pub(super) enum Function {
     Mean,
     /// The value that is furthest from zero.
     Furthest,
-    /// Where a curve reaches a share of its most.
+    /// The first value at which a curve reaches a share of its maximum.
     Reaches,
     /// Whether a curve never falls by more than this from one value to the next.
     Rises,
@@ -53,14 +53,14 @@ const FUNCTIONS: [(&str, Function); 6] = [
     ("rises", Function::Rises),
 ];
 
-/// A table: values with their places on the axes, `None` where it is not swept over one.
+/// A table: values with their places on the axes, `None` for an axis that it is not swept over.
 #[derive(Clone, Debug)]
 pub(super) struct Grid(Vec<(Vec<Option<usize>>, f64)>);
 
-/// Most numbers, columns and parentheses of one: whoever works on it goes as deep as it has parts.
+/// Maximum number of numbers, columns and parentheses in an expression: evaluation may recurse as deep as it has parts.
 const PARTS_MOST: usize = 256;
 
-/// Reads one. `axes` and `columns` are those that there are.
+/// Parses an expression over these axes and columns.
 pub(super) fn parse(text: &str, axes: &[Axis], columns: &[&str]) -> Result<Expression, String> {
     let mut parser = Parser {
         rest: text,
@@ -77,14 +77,14 @@ pub(super) fn parse(text: &str, axes: &[Axis], columns: &[&str]) -> Result<Expre
 
 struct Parser<'a> {
     rest: &'a str,
-    /// How many values have begun.
+    /// Number of parts begun so far.
     parts: usize,
     axes: &'a [Axis],
     columns: &'a [&'a str],
 }
 
 impl<'a> Parser<'a> {
-    /// Takes one of these signs, if it is next.
+    /// Takes one of these signs, if it comes next.
     fn takes(&mut self, signs: &[char]) -> Option<char> {
         self.rest = self.rest.trim_start();
         let sign = self.rest.chars().next().filter(|c| signs.contains(c))?;
@@ -100,7 +100,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Terms with signs between them.
+    /// Parses terms with signs between them.
     fn sum(&mut self) -> Result<Expression, String> {
         let mut left = self.product()?;
         while let Some(sign) = self.takes(&['+', '-']) {
@@ -183,7 +183,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Whether it is an expression over one axis of numbers, and a number.
+    /// Whether the arguments are an expression over one axis of numbers, and a number.
     fn is_curve(&self, inner: &[Expression]) -> bool {
         let [curve, Expression::Number(_)] = inner else {
             return false;
@@ -195,7 +195,7 @@ impl<'a> Parser<'a> {
             && over.next().is_none()
     }
 
-    /// What stands in brackets, if anything does.
+    /// Parses the selection in brackets, if there is one.
     fn picks(&mut self) -> Result<Vec<Pick>, String> {
         let all = |axis: &Axis| Pick::Some((0..axis.values.len()).collect());
         let mut picks: Vec<Pick> = self.axes.iter().map(all).collect();
@@ -224,7 +224,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// The places of an axis that a text means.
+/// The places of an axis that a text selects.
 fn pick_of(text: &str, axis: &Axis) -> Result<Pick, String> {
     let labels: Vec<String> = axis.values.iter().map(|node| node.value.label()).collect();
     if let (Some((from, to)), Some(numbers)) = (text.split_once(".."), axis.numbers()) {
@@ -270,7 +270,7 @@ fn number_of(text: &str) -> Option<f64> {
 }
 
 impl Expression {
-    /// What it is; `places` are those of the points of the outcome on the axes.
+    /// Evaluates the expression; `places` are those of the outcome's points on the axes.
     pub(super) fn of(&self, outcome: &Outcome, places: &[&[usize]], axes: &[Axis]) -> Grid {
         let of = |inner: &Self| inner.of(outcome, places, axes);
         match self {
@@ -307,7 +307,7 @@ impl Expression {
         }
     }
 
-    /// At which values of what is swept an outermost `max`, `min` or `furthest` found its value.
+    /// The values of the sweep at which an outermost `max`, `min` or `furthest` found its value.
     pub(super) fn found_at(
         &self,
         outcome: &Outcome,
@@ -343,7 +343,7 @@ impl Expression {
         }
     }
 
-    /// What it is swept over: whether each axis.
+    /// For each axis, whether the result is swept over it.
     pub(super) fn over(&self, axes: usize) -> Vec<bool> {
         match self {
             Self::Number(_) => vec![false; axes],
@@ -363,8 +363,8 @@ impl Expression {
 }
 
 impl Function {
-    /// Whether of two values it is the other that is the greatest, the least, or the furthest from zero. What is not a
-    /// number is before all others.
+    /// Whether `other` is preferred to `one` as the greatest, the least, or the furthest from zero. NaN is preferred to
+    /// all numbers.
     fn prefers(self, one: f64, other: f64) -> bool {
         let further = match self {
             Self::Max => other > one,
@@ -406,7 +406,7 @@ impl Grid {
         self
     }
 
-    /// Both, place by place.
+    /// Combines both tables, place by place.
     fn with(&self, other: &Self, both: impl Fn(f64, f64) -> f64) -> Self {
         let mut values = Vec::new();
         for (at, one) in &self.0 {
@@ -422,7 +422,7 @@ impl Grid {
         Self(values)
     }
 
-    /// One value of all.
+    /// Reduces all values to one.
     fn reduced(self, function: Function) -> Self {
         let axes = self.0.first().map_or(0, |(at, _)| at.len());
         let value = match function {
@@ -435,7 +435,7 @@ impl Grid {
         Self(vec![(vec![None; axes], value)])
     }
 
-    /// The greatest, the least, or the furthest from zero, with its place.
+    /// The greatest value, the least, or the furthest from zero, with its place.
     fn extreme(&self, function: Function) -> Option<&(Vec<Option<usize>>, f64)> {
         self.0
             .iter()
@@ -445,7 +445,7 @@ impl Grid {
             })
     }
 
-    /// The first value of its axis with this share of the most, where there is something to reach.
+    /// The first value of the axis with this share of the maximum, if there is something to reach.
     fn reaches(&self, share: f64, axes: &[Axis]) -> Self {
         let most = self
             .extreme(Function::Max)
@@ -459,7 +459,8 @@ impl Grid {
         Self(vec![(vec![None; axes.len()], value.unwrap_or(f64::NAN))])
     }
 
-    /// 1 where no value is lower by more than `fall` than the one before it, and else 0. Of one point nothing is known.
+    /// 1 if no value is lower by more than `fall` than the one before it, and 0 otherwise. NaN for a single point, or
+    /// if a value is NaN.
     fn rises(&self, fall: f64) -> Self {
         let axes = self.0.first().map_or(0, |(at, _)| at.len());
         let known = self.0.len() > 1 && self.0.iter().all(|(_, value)| !value.is_nan());
@@ -471,12 +472,12 @@ impl Grid {
         Self(vec![(vec![None; axes], rises)])
     }
 
-    /// Its only value; not a number where there is none.
+    /// The only value; NaN if there is none.
     pub(super) fn number(&self) -> f64 {
         self.0.first().map_or(f64::NAN, |(_, value)| *value)
     }
 
-    /// Its values with their places on one axis.
+    /// The values with their places on one axis.
     pub(super) fn along(&self, axis: usize) -> Vec<(usize, f64)> {
         let values = self.0.iter();
         values

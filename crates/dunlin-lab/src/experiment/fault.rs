@@ -1,4 +1,4 @@
-//! Faults of an experiment: what happens to which packets and hosts, and when.
+//! Faults of an experiment: which packets and hosts they affect, and when.
 
 use dunlin_sim::{Cluster, FaultRule, HostId, RuleGuard, Traffic};
 
@@ -7,11 +7,11 @@ use super::mistake::Mistake;
 use super::model::{numbers, Hosts};
 use super::tree::Table;
 
-/// A fault with its time, which counts from when the clients begin.
+/// A fault with its time, relative to the beginning of the clients.
 #[derive(Clone, Debug)]
 pub(super) struct Fault {
     from_ns: u64,
-    /// None: it does not end.
+    /// `None` if it does not end.
     to_ns: Option<u64>,
     what: What,
 }
@@ -137,15 +137,15 @@ fn one_host(values: &Values<'_>, key: &str, hosts: &[Hosts]) -> Result<Option<us
     }
 }
 
-/// Faults that begin and end while a cluster runs.
+/// Begins and ends faults while a cluster runs.
 #[derive(Debug)]
 pub(super) struct Timeline<'a> {
     cluster: &'a Cluster,
     hosts: Vec<HostId>,
-    /// With what keeps each in force.
+    /// Faults that are waiting to begin, and active ones with the guard that keeps each in force.
     waiting: Vec<&'a Fault>,
     active: Vec<(&'a Fault, Option<RuleGuard>)>,
-    /// Hosts that are dead.
+    /// Hosts that have crashed.
     pub(super) crashed: Vec<usize>,
 }
 
@@ -160,14 +160,14 @@ impl<'a> Timeline<'a> {
         }
     }
 
-    /// When the next one begins or ends.
+    /// Time at which the next fault begins or ends.
     pub(super) fn next_ns(&self) -> Option<u64> {
         let begins = self.waiting.iter().map(|fault| fault.from_ns);
         let ends = self.active.iter().filter_map(|(fault, _)| fault.to_ns);
         begins.chain(ends).min()
     }
 
-    /// Ends and begins what is due.
+    /// Ends and begins the faults that are due.
     pub(super) fn advance(&mut self, now_ns: u64) {
         let is_over = |fault: &Fault| fault.to_ns.is_some_and(|to| to <= now_ns);
         let active = std::mem::take(&mut self.active).into_iter();
@@ -223,20 +223,20 @@ impl<'a> Timeline<'a> {
         }
     }
 
-    /// Ends all that can be ended.
+    /// Ends all faults that can be ended.
     pub(super) fn end(&mut self) {
         self.waiting.clear();
         let active = std::mem::take(&mut self.active);
         self.ended(active);
     }
 
-    /// After these are no longer active.
+    /// Called when these are no longer active.
     fn ended(&self, over: Vec<(&Fault, Option<RuleGuard>)>) {
         over.iter().for_each(|(fault, _)| self.slow(fault));
     }
 
-    /// Makes the hosts of this fault as slow as the active faults together make them: of several the strongest counts,
-    /// so that the end of one leaves the others as they are.
+    /// Slows the hosts of this fault down as much as the active faults together require: of several the strongest
+    /// counts, so the end of one leaves the others in force.
     fn slow(&self, changed: &Fault) {
         let active = || self.active.iter().map(|(fault, _)| &fault.what);
         match &changed.what {

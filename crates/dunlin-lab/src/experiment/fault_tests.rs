@@ -1,10 +1,10 @@
-//! Faults of a kind that are in force at once.
+//! Several faults of one kind in force at once.
 
 use std::path::Path;
 
 use super::{Experiment, Settings, Statistic};
 
-/// A server that is slow in one way or another, by these faults; what the file shows.
+/// The columns of the file with a server slowed by these faults.
 fn columns(faults: &[&str]) -> Vec<Statistic> {
     let faults = faults
         .iter()
@@ -41,12 +41,12 @@ fn the_end_of_a_fault_leaves_the_others() {
             alone[0].mean < none[0].mean / 2.0,
             "{alone:?} beside {none:?}"
         );
-        // A weaker one beside it changes nothing.
+        // An additional weaker one changes nothing.
         assert_eq!(columns(&[long, weaker]), alone);
         assert_eq!(columns(&[weaker, long]), alone);
         let both = columns(&[long, short])[0].mean;
         assert!(both < none[0].mean / 2.0, "{both} beside {none:?}");
-        // And when the last has ended all is as it was.
+        // After the last has ended, everything is as before.
         let over = long.replace("10s", "50us");
         let healed = columns(&[&over, weaker])[0].mean;
         assert!(healed > none[0].mean / 2.0, "{healed} beside {none:?}");

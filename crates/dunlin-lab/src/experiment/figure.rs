@@ -1,4 +1,4 @@
-//! A file as a figure of a paper: its lines, and its expectations as answers to claims.
+//! An experiment file as a figure of a paper: its lines, and its expectations as answers to claims.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ pub(crate) fn figure(name: &str, text: &str, effort: Effort) -> Findings {
         .partition(|setting| PARAMETERS.contains(&setting.of.as_str()));
     let set = all.iter().map(|setting| {
         let (of, name, value) = (&setting.of, &setting.name, setting.value);
-        // Written as what it is: without a point a great one would be a whole number that files do not have.
+        // In debug format: a large value without a decimal point would be an integer that files do not support.
         format!("{of}.{name}={value:?}")
     });
     let settings = Settings {

@@ -1,4 +1,4 @@
-//! Cases, expectations, quick points and the network of another simulator, as files have them.
+//! Cases, expectations, quick points and networks of other simulators in experiment files.
 
 use std::path::{Path, PathBuf};
 
@@ -184,7 +184,7 @@ fn settings_go_before_cases() {
     assert_eq!(keys, ["case", "clients.threads", "clients.outstanding"]);
     let size = |set: &[&str]| load(FILE, &with(set)).expect("right").size().0;
     assert_eq!(size(&["clients.preset=plain"]), 8);
-    // Expectations are about points that are no more.
+    // Expectations about points that no longer exist.
     let fixed = load(FILE, &with(&["clients.threads=2"])).expect("right");
     assert_eq!((fixed.size().0, fixed.expected.len()), (4, 0));
     let other = load(FILE, &with(&["sweep.clients.threads=[2, 3]"])).expect("right");
@@ -330,7 +330,7 @@ fn figures_that_are_files_can_be_read_with_all_points_and_with_the_quick_ones() 
             load(file.text, &settings).unwrap_or_else(|wrong| panic!("{name}: {wrong}"))
         };
         let (all, quick) = (read(false), read(true));
-        // What compares two points has both, for a shorter time.
+        // A comparison of two points needs both, for a shorter time.
         let is_less = match all.size().0 {
             few @ ..=2 => few == quick.size().0,
             many => many > quick.size().0,
