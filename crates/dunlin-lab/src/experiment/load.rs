@@ -1,4 +1,4 @@
-//! The server and the clients of an experiment: the RPC of `dunlin-rpc`, as it is, on simulated hosts.
+//! The server and the clients of an experiment: the RPC of `dunlin-rpc`, unchanged, on simulated hosts.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -14,16 +14,17 @@ use super::model::{Clients, Point, Server as Settings};
 use crate::dice::Dice;
 use crate::load::DATAGRAMS;
 
-/// Handlers have the number of their group of clients, from this one: each answers with as much as its group wants.
+/// The first handler. The handler of a group of clients has the group's number added to this one, and answers with as
+/// many bytes as the group wants.
 const FIRST_HANDLER: u16 = 1;
-/// Sessions of a poller that come together over datagrams, and how long it has to adopt them: it posts 64 RECEIVEs for
-/// each, at half a microsecond.
+/// Number of sessions of a poller that arrive together over datagrams, and the time it has to adopt them: it posts 64
+/// RECEIVEs for each, at half a microsecond.
 const NEWCOMERS: usize = 16;
 const TAKING_IN_NS: u64 = 1_000_000;
-/// By when threads have ended after they were told to, in steps.
+/// Time within which threads end after they were told to, in steps.
 const ENDING_STEPS: usize = 200;
 const ENDING_STEP_NS: u64 = 1_000_000;
-/// By when clients and the server have ended.
+/// Time within which clients and the server end.
 const CLOSING_NS: u64 = 5_000_000;
 
 /// Why a point could not be run.
@@ -33,36 +34,36 @@ pub enum RunError {
     /// The server did not start.
     #[error("the server cannot start: {0}")]
     Serve(#[from] ServeError),
-    /// A client, or one of its threads, got no connection.
+    /// A client, or one of its threads, could not connect.
     #[error("clients `{group}` cannot connect: {source}")]
     Connect {
-        /// Their name.
+        /// Name of its group.
         group: String,
-        /// Why.
+        /// The error.
         #[source]
         source: Box<ConnectError>,
     },
-    /// A simulated device refused what flows need.
+    /// A simulated device refused an object that flows need.
     #[error("flows cannot be set up: {0}")]
     Flows(#[from] VerbsError),
 }
 
-/// A server and clients at work.
+/// A running server and its clients.
 #[derive(Debug)]
 pub(super) struct Load {
     server: (LocalServer, usize),
-    /// With their hosts, group after group.
+    /// Clients with the numbers of their hosts, group after group.
     clients: Vec<(Client, usize)>,
-    /// Where the clients of each group end.
+    /// End of each group in `clients`.
     ends: Vec<usize>,
     pub(super) seen: Vec<Arc<Seen>>,
     signals: Arc<Signals>,
-    /// Threads that have not ended, by host.
+    /// Number of threads that have not ended, by host.
     running: Arc<[AtomicUsize]>,
 }
 
 impl Load {
-    /// Puts them on the hosts of a cluster. They do nothing until [`Load::begin`].
+    /// Puts server and clients on the hosts of a cluster. They do nothing until [`Load::begin`].
     pub(super) fn new(
         cluster: &Cluster,
         point: &Point,
@@ -82,7 +83,7 @@ impl Load {
             load.signals.paced.store(true, Ordering::Relaxed);
             load.signals.begun.store(true, Ordering::Relaxed);
         }
-        // Threads of groups that share a host go on where those of the group before ended. The server's pollers are on
+        // Threads of groups that share a host are placed behind those of the group before. The server's pollers are on
         // the first cores of its host.
         let mut cores = vec![0; hosts.len()];
         cores[settings.host] = settings.pollers;
@@ -111,7 +112,7 @@ impl Load {
         Ok(load)
     }
 
-    /// The processes of a group connect.
+    /// Connects the processes of a group.
     fn connect(
         &mut self,
         cluster: &Cluster,
@@ -137,7 +138,7 @@ impl Load {
         Ok(())
     }
 
-    /// Their threads, thread after thread of each process, as they come when processes start together.
+    /// Starts the threads of a group, one of each process in turn, as when processes start together.
     fn start(
         &self,
         cluster: &Cluster,
@@ -163,7 +164,7 @@ impl Load {
                     signals: Arc::clone(&self.signals),
                 };
                 let host = *host;
-                // Threads of a process are beside each other.
+                // Threads of a process are next to each other.
                 let process = (place - first) / group.hosts.len();
                 let core = cores[host] + process * group.threads + thread;
                 let core = core % cluster.device(hosts[host]).cores();
@@ -183,13 +184,13 @@ impl Load {
         Ok(())
     }
 
-    /// Lets all threads call as they can.
+    /// Lets all threads call without limit.
     pub(super) fn begin(&self) {
         self.signals.paced.store(false, Ordering::Relaxed);
         self.signals.begun.store(true, Ordering::Relaxed);
     }
 
-    /// Messages that the clients of each group have written so far, and requests in them.
+    /// Messages written so far by the clients of each group, and requests in them.
     pub(super) fn sent(&self) -> Vec<(u64, u64)> {
         let begins = [0].into_iter().chain(self.ends.iter().copied());
         let groups = begins.zip(&self.ends);
@@ -205,15 +206,15 @@ impl Load {
             .collect()
     }
 
-    /// Queue pairs that the server's scheduler has active.
+    /// Number of queue pairs active in the server's scheduler.
     pub(super) fn active(&self) -> usize {
         let senders = self.server.0.senders();
         let lanes = senders.iter().flat_map(|sender| &sender.lanes);
         lanes.filter(|lane| lane.active).count()
     }
 
-    /// Ends the threads, the clients and the server. Those of hosts that have crashed are left as they are: nobody ends
-    /// a process that was killed.
+    /// Ends the threads, the clients and the server. Those on crashed hosts are left as they are: nobody ends a process
+    /// that was killed.
     pub(super) fn end(self, cluster: &Cluster, crashed: &[usize]) {
         self.signals.stopping.store(true, Ordering::Relaxed);
         self.begin();
@@ -227,7 +228,7 @@ impl Load {
         }
         let hosts = cluster.hosts();
         for (client, host) in self.clients {
-            // One with a thread that still waits would wait for it.
+            // Ending a client with a thread that still waits would wait for that thread.
             let ends = live(&host) && self.running[host].load(Ordering::Relaxed) == 0;
             match ends {
                 true => drop(cluster.spawn_thread(hosts[host], 0, move || drop(client))),
@@ -256,7 +257,7 @@ fn serve(cluster: &Cluster, point: &Point, settings: &Settings) -> Result<LocalS
     }
     server
         .channel(ChannelConfig {
-            // As FLOCK's server does, and the figures with it.
+            // Like FLOCK's server, and like the figures.
             answer_each_message: true,
             ..channel(point, settings.datagram_messages)
         })
@@ -267,7 +268,7 @@ fn serve(cluster: &Cluster, point: &Point, settings: &Settings) -> Result<LocalS
         .serve_on(cluster.device(cluster.hosts()[settings.host]))
 }
 
-/// Both sides agree on what is out at most; each has its own number of messages in a datagram.
+/// Both sides agree on the maximum outstanding; each has its own number of messages per datagram.
 fn channel(point: &Point, datagram_messages: usize) -> ChannelConfig {
     let most = point.clients.iter().map(|group| group.outstanding).max();
     ChannelConfig {
@@ -281,7 +282,7 @@ fn channel(point: &Point, datagram_messages: usize) -> ChannelConfig {
     }
 }
 
-/// Bytes that tell threads apart.
+/// Bytes that distinguish threads.
 fn bytes(count: usize, thread: u64) -> Vec<u8> {
     let byte = |i: usize| (thread >> (8 * (i % 8))) as u8 ^ i as u8;
     (0..count).map(byte).collect()

@@ -1,4 +1,4 @@
-//! What is wrong with an experiment, in words that say where: file, line and column, or the `--set`.
+//! Errors in an experiment, with their place: file, line and column, or the `--set`.
 
 use std::fmt;
 
@@ -9,11 +9,11 @@ pub(super) enum Place {
     File(usize),
     /// In this `--set`, from zero.
     Set(usize),
-    /// Nowhere: it is a default.
+    /// Not written: a default.
     Nowhere,
 }
 
-/// Something that is wrong, before it is known what the file is called.
+/// An error, before the name of the file is known.
 #[derive(Debug)]
 pub(super) struct Mistake {
     place: Place,
@@ -29,15 +29,15 @@ impl Mistake {
     }
 }
 
-/// An experiment that cannot be run as it is written.
+/// An experiment that cannot be run as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WrongFile {
     /// The file, or the `--set`.
     pub source: String,
-    /// Line and column, from 1, where it is in the file.
+    /// Line and column, from 1, if the error is in the file.
     pub at: Option<(usize, usize)>,
-    /// The key, what was found, and what may stand there.
+    /// The key, the value found, and the permitted values.
     pub message: String,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for WrongFile {
 
 impl std::error::Error for WrongFile {}
 
-/// The texts that places are in.
+/// The texts that places refer to.
 #[derive(Clone, Debug)]
 pub(super) struct Sources {
     pub(super) name: String,
@@ -91,7 +91,7 @@ impl Sources {
     }
 }
 
-/// The name that was probably meant, and all there are: the end of a message about a name that is none.
+/// The end of a message about an unknown name: the name that was probably meant, and all names.
 pub(super) fn instead(name: &str, names: &[&str]) -> String {
     let nearest = names
         .iter()

@@ -1,20 +1,22 @@
-//! Experiments as files: a cluster, a server, clients, faults and a sweep in TOML, run by the RPC that the figures run.
+//! Experiments as files: a cluster, a server, clients, faults and a sweep in TOML, run with the same RPC code as the
+//! figures.
 //!
-//! - `keys` is the list of all keys, `schema` what a key is; `tree`, `mistake`, `unit`, `path` and `check` read a file
-//!   by them and say what is wrong and where;
+//! - `keys` is the list of all keys, `schema` defines what a key is; `tree`, `mistake`, `unit`, `path` and `check` read
+//!   a file and report errors with their place;
 //! - `model` is a point that can be run, with `parameters` (NICs, processors, switches), `network` (the file of another
 //!   simulator), `fault` and `column`;
 //! - `sweep` makes points of a file, and `cases` of keys that change together;
-//! - `load` puts the server and the clients on hosts, `caller` is one of their threads, `flows` are WRITEs and `verbs`
-//!   raw verbs beside them; `point` runs all of it;
-//! - `observed` shows the first run to an observer, which the command makes a capture or a trace of;
-//! - `window` is what was seen, `outcome` what came out: means, intervals, rows; `plot` is its chart, `expression` what
-//!   is made of columns, `expect` what they are to be, `beside` what others have of the same;
+//! - `load` puts the server and the clients on hosts, `caller` is one of their threads; `flows` adds WRITEs and `verbs`
+//!   raw verbs; `point` runs all of it;
+//! - `observed` shows the first run to an observer, from which the command makes a capture or a trace;
+//! - `window` has the measured values, `outcome` the results: means, intervals, rows; `plot` is the chart, `expression`
+//!   evaluates expressions over columns, `expect` compares them with expectations, `beside` with recorded results of
+//!   others;
 //! - `figure` runs a file as a figure of a paper;
-//! - `reference` are the tables of the page, from the list of keys.
+//! - `reference` makes the tables of the page from the list of keys.
 //!
-//! `docs/experiments.md` is the reference. What moves a figure that is a file is covered by the freeze of predictions:
-//! `build.rs` names it.
+//! `docs/experiments.md` is the reference. Everything that affects a figure that is a file is covered by the freeze of
+//! predictions: `build.rs` names it.
 
 mod beside;
 mod caller;
@@ -85,26 +87,26 @@ use tree::{Node, Table, Value};
 use crate::figure::Setting;
 use crate::parallel;
 
-/// What is asked for beside a file.
+/// Settings in addition to a file.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// `KEY=VALUE`, as after `--set`.
     pub set: Vec<String>,
-    /// Another seed.
+    /// Replaces the seed.
     pub seed: Option<u64>,
-    /// Other repeats.
+    /// Replaces the number of repeats.
     pub repeats: Option<u64>,
-    /// Cores that each run is divided among; one when none. Runs show the same with any.
+    /// Number of cores among which each run is divided; one if `None`. The results do not depend on it.
     pub cores: Option<usize>,
-    /// The quick points that the file has.
+    /// Runs only the quick points of the file.
     pub quick: bool,
-    /// The NIC of all hosts, whatever the file says.
+    /// NIC of all hosts, whatever the file says.
     pub nic: Option<NicParameters>,
-    /// Parameters of NICs, processors and switches by their names, before the file changes any.
+    /// Parameters of NICs, processors and switches by their names, applied before the changes of the file.
     pub parameters: Vec<Setting>,
 }
 
-/// What a file is read with: where it finds others, and what goes before what it says.
+/// Context of reading a file: where it finds other files, and the settings applied before its own.
 #[derive(Clone, Debug, Default)]
 struct Around {
     folder: PathBuf,
@@ -124,12 +126,12 @@ pub struct Experiment {
     cores: usize,
 }
 
-/// What the runs of an experiment that have ended showed, by their places.
+/// Results of the runs of an experiment that have ended, by index.
 #[derive(Debug, Default)]
 pub struct Runs(Mutex<BTreeMap<usize, Result<point::Shown, RunError>>>);
 
 impl Runs {
-    /// Whether the first of them is among them.
+    /// Whether the first run is among them.
     pub fn has_first(&self) -> bool {
         lock(&self.0).contains_key(&0)
     }
@@ -139,20 +141,20 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A file cannot be used.
+/// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{path}: {source}")]
     Read {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// Why.
+        /// The I/O error.
         #[source]
         source: std::io::Error,
     },
-    /// What it says cannot be run.
+    /// The experiment cannot be run as written.
     #[error(transparent)]
     Wrong(#[from] WrongFile),
 }
@@ -161,7 +163,7 @@ impl Experiment {
     /// Reads a file.
     ///
     /// # Errors
-    /// When it cannot be read, or says what cannot be run.
+    /// When it cannot be read, or describes something that cannot be run.
     pub fn load(path: &Path, settings: &Settings) -> Result<Self, LoadError> {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|source| LoadError::Read {
@@ -172,10 +174,10 @@ impl Experiment {
         Ok(Self::parse(&name, &text, folder, settings)?)
     }
 
-    /// Reads the text of a file. `folder`: where it finds parameter files.
+    /// Parses the text of a file. Parameter files are found in `folder`.
     ///
     /// # Errors
-    /// When it says what cannot be run: all points of a sweep are looked at.
+    /// When it describes something that cannot be run: all points of a sweep are checked.
     pub fn parse(
         name: &str,
         text: &str,
@@ -229,7 +231,7 @@ impl Experiment {
                 _ => {
                     path::set(&mut root, key, node, node.place)?;
                     cases::without(&mut root, key);
-                    // One value instead of those of the sweep.
+                    // One value replaces those of the sweep.
                     if sweep::remove(&mut root, key) {
                         fixed.push(key.as_str());
                     }
@@ -246,13 +248,13 @@ impl Experiment {
         Self::of(root, title, around, which)
     }
 
-    /// Of a tree in which settings have been made.
+    /// Makes an experiment of a tree with its settings applied.
     fn of(root: Table, title: &str, around: &Around, which: Which) -> Result<Self, Mistake> {
         let top = check::root(&root)?;
         let title = top.text("title").unwrap_or_else(|| title.to_owned());
         let cases = cases::read(&root)?;
         let axes = sweep::axes(&root, &cases)?;
-        // First without the sweep: what is wrong with the file itself is said of the file.
+        // First without the sweep, so that errors of the file itself are reported as such.
         let whole = Point::read(&root, around)?;
         let point = |places: Vec<usize>| {
             let tree = sweep::at(&root, (&cases, &axes), &places)?;
@@ -273,29 +275,29 @@ impl Experiment {
         })
     }
 
-    /// What it is called.
+    /// Title of the experiment.
     pub fn title(&self) -> &str {
         &self.title
     }
 
-    /// What is said of it elsewhere.
+    /// What is stated about it elsewhere.
     pub fn says(&self) -> Option<&str> {
         self.says.as_deref()
     }
 
-    /// Points of the sweep, and runs of each.
+    /// Number of points of the sweep, and of runs of each.
     pub fn size(&self) -> (usize, usize) {
         let repeats = self.points.iter().map(|(_, point)| point.run.repeats).max();
         (self.points.len(), repeats.unwrap_or(1))
     }
 
-    /// Runs of all points together.
+    /// Number of runs of all points.
     pub fn runs(&self) -> usize {
         self.points.iter().map(|(_, point)| point.run.repeats).sum()
     }
 
-    /// Runs all of it on so many real threads; the outcome does not depend on how many. `stop` is asked before each
-    /// run whether the rest is to be left out.
+    /// Runs all points on this many real threads; the outcome does not depend on the number. `stop` is called before
+    /// each run and returns whether to skip the rest.
     ///
     /// # Errors
     /// When the RPC refuses a point.
@@ -317,8 +319,8 @@ impl Experiment {
             .collect()
     }
 
-    /// As [`Experiment::run`], but leaves what each run shows in `runs` as soon as it has ended: whoever does not wait
-    /// for the others has it. `observer` is shown the first run, as by [`Experiment::run_observed`].
+    /// Like [`Experiment::run`], but stores the results of each run in `runs` as soon as it has ended, for callers that
+    /// do not wait for all. `observer` observes the first run, as in [`Experiment::run_observed`].
     pub fn run_into(
         &self,
         runs: &Runs,
@@ -338,7 +340,7 @@ impl Experiment {
         });
     }
 
-    /// What the runs that have ended showed, and takes it.
+    /// Takes the results of the runs that have ended, and summarizes them.
     ///
     /// # Errors
     /// When the RPC refused one of them.
@@ -355,7 +357,7 @@ impl Experiment {
     }
 }
 
-/// What changes for the quick points of a file.
+/// The changes for the quick points of a file.
 fn quickly(root: &Table) -> Result<Vec<(String, Node)>, Mistake> {
     let Some(node) = root.get("quick") else {
         let words = "there are no quick points: it has no table [quick]";

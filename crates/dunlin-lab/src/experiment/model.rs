@@ -24,7 +24,7 @@ pub(super) struct Point {
     /// Cables between switches.
     pub(super) cables: Vec<Cables>,
     pub(super) hosts: Vec<Hosts>,
-    /// There is none where there are flows or verbs alone.
+    /// `None` where there are only flows or verbs.
     pub(super) server: Option<Server>,
     pub(super) clients: Vec<Clients>,
     pub(super) flows: Vec<Flows>,
@@ -51,20 +51,20 @@ pub(super) struct Hosts {
     pub(super) count: usize,
     pub(super) nic: NicParameters,
     pub(super) cpu: HostParameters,
-    /// The switch of each.
+    /// The switch of each host.
     pub(super) switches: Vec<usize>,
 }
 
 /// The server.
 #[derive(Clone, Debug)]
 pub(super) struct Server {
-    /// Number of its host.
+    /// Index of its host.
     pub(super) host: usize,
     pub(super) pollers: usize,
     pub(super) handler_ns: u64,
     pub(super) most_active: usize,
     pub(super) grouping: Grouping,
-    /// Responses of a datagram at most.
+    /// Maximum number of responses per datagram.
     pub(super) datagram_messages: usize,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct Server {
 #[derive(Clone, Debug)]
 pub(super) struct Clients {
     pub(super) name: String,
-    /// Numbers of their hosts.
+    /// Indices of their hosts.
     pub(super) hosts: Vec<usize>,
     pub(super) processes: usize,
     pub(super) threads: usize,
@@ -80,27 +80,27 @@ pub(super) struct Clients {
     pub(super) lanes: usize,
     pub(super) dispatcher: bool,
     pub(super) outstanding: usize,
-    /// Whether calls that are due together leave together.
+    /// Whether calls that are due together are sent together.
     pub(super) together: bool,
     pub(super) request_bytes: usize,
-    /// One thread in so many has requests of so many bytes instead.
+    /// One thread in this many has requests of this size instead.
     pub(super) large: Option<(usize, usize)>,
     pub(super) response_bytes: usize,
     pub(super) think: Duration,
     pub(super) arrivals: Option<Arrivals>,
     pub(super) deadline: Duration,
     pub(super) loss_timeout: Duration,
-    /// Requests of a datagram at most.
+    /// Maximum number of requests per datagram.
     pub(super) datagram_messages: usize,
 }
 
 impl Clients {
-    /// Threads of all of them.
+    /// Number of threads of all of them.
     pub(super) fn all_threads(&self) -> usize {
         self.hosts.len() * self.processes * self.threads
     }
 
-    /// Bytes of a request of this thread of a process.
+    /// Request size of this thread of a process.
     pub(super) fn request_of(&self, thread: usize) -> usize {
         match self.large {
             Some((one_in, bytes)) if thread % one_in == one_in - 1 => bytes,
@@ -112,31 +112,31 @@ impl Clients {
 /// An open loop.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrivals {
-    /// Mean distance of two calls of a thread.
+    /// Mean interval between two calls of a thread.
     pub(super) gap_ns: f64,
-    /// At random, or evenly.
+    /// Whether intervals are random; otherwise calls are evenly spaced.
     pub(super) random: bool,
 }
 
-/// How long, and by what seed.
+/// Durations and seed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
     pub(super) seed: u64,
-    /// Of a low rate before all else; `None`: threads stand by until all have connected.
+    /// Duration of a low rate at the beginning; with `None`, threads stand by until all have connected.
     pub(super) paced_ns: Option<u64>,
     pub(super) warm_ns: u64,
     pub(super) measured_ns: u64,
-    /// Windows follow each other until the rate changes by less than this share.
+    /// Windows are repeated until the rate changes by less than this share.
     pub(super) settled: Option<f64>,
-    /// So many at most.
+    /// Maximum number of windows.
     pub(super) windows: usize,
     pub(super) repeats: usize,
 }
 
-/// Most hosts of a cluster, and most threads of clients: each has a stack in memory.
+/// Maximum number of hosts of a cluster, and of client threads: each has a stack in memory.
 const HOSTS_MOST: usize = 4096;
 const THREADS_MOST: usize = 16_384;
-/// Most pieces of a time series.
+/// Maximum number of pieces of a time series.
 const PIECES: u64 = 10_000;
 
 impl Point {
@@ -147,7 +147,7 @@ impl Point {
         let network = network(root, &topology, around)?;
         let switches = match &network {
             Some(network) => {
-                // What the file itself changes goes before.
+                // The file's own changes take precedence.
                 let of_network = [
                     Change::new("nic", "link_gbit_s", network.host_gbit_s),
                     Change::new("switch", "propagation_ns", network.delay_ns),
@@ -174,7 +174,7 @@ impl Point {
         parameters::agree_on_mtu(&mut hosts, &changes);
         let flows = flows::read(root, around, (&hosts, network.as_ref()))?;
         let verbs = verbs::read(root, &hosts)?;
-        // Where there are flows or verbs nobody has to call.
+        // With flows or verbs, calls are optional.
         let calls = root.get("server").is_some() || root.get("clients").is_some();
         let server = match calls || (flows.is_empty() && verbs.is_empty()) {
             true => Some(Server::read(
@@ -254,7 +254,7 @@ impl Point {
     }
 }
 
-/// The network of another simulator's file, if one is named. It has all hosts and cables.
+/// The network from another simulator's file, if one is named. It defines all hosts and cables.
 fn network(
     root: &Table,
     topology: &Values<'_>,
@@ -290,7 +290,7 @@ fn network(
     Ok(Some(network))
 }
 
-/// Those of the tables for them, or else those of a row.
+/// The cables of their tables, or else those of a row.
 fn cables(root: &Table, topology: &Values<'_>, switches: usize) -> Result<Vec<Cables>, Mistake> {
     let tables = check::all(root, "topology.cables")?;
     if tables.is_empty() {
@@ -438,7 +438,7 @@ impl Clients {
     }
 }
 
-/// Numbers of the hosts that a key names, in the order in which the cluster has them.
+/// Indices of the hosts that a key names, in the cluster's order.
 pub(super) fn numbers(
     values: &Values<'_>,
     key: &str,
@@ -478,12 +478,12 @@ fn group_of(host: usize, hosts: &[Hosts]) -> &Hosts {
     all.nth(host).expect("the number of a host")
 }
 
-/// Cores of a host by its number.
+/// Number of cores of a host.
 pub(super) fn cores_of(host: usize, hosts: &[Hosts]) -> usize {
     group_of(host, hosts).cpu.cores as usize
 }
 
-/// Its NIC.
+/// The NIC of a host.
 pub(super) fn nic_of(host: usize, hosts: &[Hosts]) -> &NicParameters {
     &group_of(host, hosts).nic
 }

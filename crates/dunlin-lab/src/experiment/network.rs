@@ -1,21 +1,21 @@
 //! A network in the file of another simulator: the topology of HPCC's ns-3.
 //!
-//! `NODES SWITCHES CABLES`, the numbers of the switches, and `NODE NODE RATE DELAY LOSS` for each cable; what stands
-//! behind so many cables is not read. That simulator reads words, wherever lines end.
+//! The format is `NODES SWITCHES CABLES`, the numbers of the switches, and `NODE NODE RATE DELAY LOSS` for each cable;
+//! anything after that many cables is ignored. That simulator reads words, regardless of line ends.
 
 use super::model::Cables;
 use super::unit::{Dimension, BANDWIDTH, TIME};
 
-/// Most switches of a file.
+/// Maximum number of switches of a file.
 const SWITCHES_MOST: usize = 1024;
 
-/// What a file says.
+/// The network of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Network {
     pub(super) switches: usize,
-    /// Between switches.
+    /// Cables between switches.
     pub(super) cables: Vec<Cables>,
-    /// The hosts by their numbers there, each with its switch here.
+    /// The hosts by their numbers in the file, each with the index of its switch.
     pub(super) hosts: Vec<(u64, usize)>,
     /// Rate of the hosts' cables.
     pub(super) host_gbit_s: f64,
@@ -23,7 +23,7 @@ pub(super) struct Network {
     pub(super) delay_ns: f64,
 }
 
-/// What is wrong with a file.
+/// Why a file cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NetworkError {
     #[error("line {line}: the {name} is {found}: it must be {must}")]
@@ -41,7 +41,7 @@ pub(super) enum NetworkError {
     NoHost,
 }
 
-/// Words with their lines.
+/// Words with their line numbers.
 struct Words<'a> {
     all: std::vec::IntoIter<(&'a str, usize)>,
     line: usize,
@@ -57,7 +57,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// The next word, as `read` takes it.
+    /// Parses the next word with `read`.
     fn next<T>(
         &mut self,
         name: &'static str,
@@ -87,7 +87,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// A cable as the file has it.
+/// A cable from the file.
 struct Cable {
     line: usize,
     ends: [u64; 2],
@@ -95,7 +95,7 @@ struct Cable {
     delay_ns: f64,
 }
 
-/// Reads a file; hosts have the order of their numbers.
+/// Parses a file; hosts are ordered by their numbers.
 pub(super) fn parse(text: &str, hosts_most: usize) -> Result<Network, NetworkError> {
     let mut words = Words::of(text);
     let most = (hosts_most + SWITCHES_MOST) as u64;

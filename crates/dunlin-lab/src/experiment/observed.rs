@@ -1,4 +1,4 @@
-//! Looking into an experiment: its first run, shown to an observer of the simulated cluster while it is run.
+//! Observing an experiment: its first run, shown to an observer of the simulated cluster.
 
 use dunlin_sim::Observer;
 
@@ -7,11 +7,11 @@ use super::outcome::Outcome;
 use super::{Experiment, Runs};
 
 impl Experiment {
-    /// As [`Experiment::run`], and shows the first run to `observer`: that of the first point by the first seed, from
-    /// the time when its clients begin to the end of what is measured. The outcome is the same.
+    /// Like [`Experiment::run`], and shows the first run to `observer`: that of the first point with the first seed,
+    /// from the beginning of its clients to the end of the measurement. The outcome is the same.
     ///
     /// # Errors
-    /// As for [`Experiment::run`].
+    /// Those of [`Experiment::run`].
     pub fn run_observed(
         &self,
         threads: usize,
@@ -23,7 +23,7 @@ impl Experiment {
         self.outcome(&runs)
     }
 
-    /// What the first run is: the values of the sweep, and the seed.
+    /// Describes the first run: the values of the sweep, and the seed.
     pub fn first_run(&self) -> String {
         let Some((places, point)) = self.points.first() else {
             return String::new();
@@ -35,8 +35,8 @@ impl Experiment {
         words + &format!("seed {}", point.run.seed)
     }
 
-    /// Names of the hosts of the first run, in the order of their numbers: that of the group, and of a group with
-    /// several hosts also which of them, `clients.2`.
+    /// Names of the hosts of the first run, in the order of their numbers: the name of the group, with a number in a
+    /// group of several hosts: `clients.2`.
     pub fn hosts(&self) -> Vec<String> {
         let groups = self.points.first().into_iter();
         let groups = groups.flat_map(|(_, point)| &point.hosts);

@@ -1,4 +1,4 @@
-//! What an experiment showed: means over repeats with their intervals, as rows and as CSV.
+//! Results of an experiment: means over repeats with confidence intervals, as rows and as CSV.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -14,27 +14,27 @@ use super::Experiment;
 use crate::csv::quote;
 use crate::figure::Findings;
 
-/// What came out. The same file and seeds give the same, on any number of threads.
+/// The outcome of an experiment. The same file and seeds give the same outcome, on any number of threads.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// What the experiment is called.
+    /// Title of the experiment.
     pub title: String,
     /// Keys of the sweep.
     pub keys: Vec<String>,
-    /// Points, in the order of the sweep; those that were run.
+    /// The points that were run, in the order of the sweep.
     pub points: Vec<OutcomePoint>,
-    /// Whether all of them were, with all of their repeats.
+    /// Whether all points were run, with all of their repeats.
     pub complete: bool,
-    /// Of all events of all runs, in hexadecimal.
+    /// Digest of all events of all runs, in hexadecimal.
     pub digest: String,
-    /// What was expected, and whether it holds.
+    /// Expectations, and whether they hold.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub expected: Vec<Judged>,
     /// The chart, as SVG.
     #[serde(skip)]
     pub chart: Option<String>,
-    /// Its lines.
+    /// Lines of the chart.
     #[serde(skip)]
     pub(super) lines: Option<Findings>,
 }
@@ -43,19 +43,19 @@ pub struct Outcome {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct OutcomePoint {
-    /// The values of the keys that are swept.
+    /// The values of the swept keys.
     pub at: BTreeMap<String, String>,
     /// Columns, in the order of the file.
     pub columns: Vec<Statistic>,
     /// The time series, if there is one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub series: Vec<Piece>,
-    /// What became of each flow in the first of the repeats.
+    /// Results of the flows in the first repeat.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub flows: Vec<FlowTime>,
-    /// Simulated events of all repeats.
+    /// Number of simulated events in all repeats.
     pub events: u64,
-    /// Of the events of each repeat, in hexadecimal.
+    /// Digests of the events of each repeat, in hexadecimal.
     pub digests: Vec<String>,
 }
 
@@ -63,7 +63,7 @@ pub struct OutcomePoint {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Piece {
-    /// Its end, in nanoseconds since the clients began.
+    /// End of the piece, in nanoseconds since the clients began.
     pub end_ns: u64,
     /// Columns.
     pub columns: Vec<Statistic>,
@@ -77,13 +77,13 @@ pub struct Statistic {
     pub name: String,
     /// Its unit.
     pub unit: &'static str,
-    /// Mean over the repeats that had a value; not a number where none had, which is `null` in JSON.
+    /// Mean over the repeats that had a value; NaN where none had, which is `null` in JSON.
     pub mean: f64,
-    /// How many repeats had one.
+    /// Number of repeats that had a value.
     pub count: usize,
-    /// Of how many.
+    /// Number of repeats.
     pub repeats: usize,
-    /// Half of the 95 % confidence interval of the mean, by Student's distribution; none of a single run.
+    /// Half of the 95 % confidence interval of the mean, by Student's distribution; `None` for a single run.
     pub interval: Option<f64>,
 }
 
@@ -93,7 +93,7 @@ const STUDENT: [f64; 30] = [
     2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
     2.052, 2.048, 2.045, 2.042,
 ];
-/// The same beyond them.
+/// The same for more degrees of freedom.
 const NORMAL: f64 = 1.96;
 
 impl Statistic {
@@ -121,7 +121,7 @@ impl Statistic {
         }
     }
 
-    /// The mean of all repeats, which there is where each of them had a value.
+    /// The mean over all repeats; NaN unless each of them had a value.
     pub(super) fn whole(&self) -> f64 {
         match self.count == self.repeats {
             true => self.mean,
@@ -129,7 +129,7 @@ impl Statistic {
         }
     }
 
-    /// For people.
+    /// Text for people.
     pub fn shown(&self) -> String {
         let mean = match self.interval {
             _ if self.mean.is_nan() => return "-".to_owned(),
@@ -143,7 +143,7 @@ impl Statistic {
     }
 }
 
-/// Whole numbers as they are, others with three digits or more.
+/// Formats whole numbers as they are, others with at least three digits.
 pub(super) fn number(value: f64) -> String {
     match value {
         whole if whole.fract() == 0.0 && whole.abs() < 1e15 => format!("{whole:.0}"),
@@ -235,7 +235,7 @@ impl Outcome {
             .collect()
     }
 
-    /// A row for each point, for people.
+    /// A row for each point, as text for people.
     pub fn rows(&self) -> Vec<Vec<String>> {
         let row = |point: &OutcomePoint| {
             let keys = self.labels(point);
@@ -271,7 +271,7 @@ impl Outcome {
         self.keys.iter().map(label).collect()
     }
 
-    /// Points as CSV: keys, then each column with the half of its interval behind it.
+    /// Points as CSV: keys, then each column followed by half of its interval.
     pub fn csv(&self) -> String {
         let first = self.points.first();
         let columns = first.map_or(&[][..], |point| &point.columns);
@@ -282,7 +282,7 @@ impl Outcome {
         text
     }
 
-    /// Time series as CSV: keys and the end of the piece in nanoseconds, then as [`Self::csv`].
+    /// Time series as CSV: keys and the end of the piece in nanoseconds, then columns as in [`Self::csv`].
     pub fn series_csv(&self) -> String {
         let first = self.points.first();
         let columns = first.map_or(&[][..], |point| &point.columns);
@@ -300,8 +300,8 @@ impl Outcome {
         self.points.iter().any(|point| !point.flows.is_empty())
     }
 
-    /// A line for each flow of the first repeat of each point, as CSV: keys, hosts by their numbers, bytes, and when it
-    /// began and how long it took in nanoseconds; nothing where it did not end.
+    /// A line for each flow of the first repeat of each point, as CSV: keys, hosts by number, bytes, start and duration
+    /// in nanoseconds; the duration is empty if the flow did not end.
     pub fn flows_csv(&self) -> String {
         let keys = self.keys.iter().map(|key| quote(key) + ",");
         let mut text = keys.collect::<String>() + "from,to,bytes,start_ns,took_ns\n";
@@ -362,7 +362,7 @@ fn heading(column: &Statistic) -> String {
     }
 }
 
-/// Pieces of the runs together: all runs have the same.
+/// Combines the pieces of all runs; all runs have the same ones.
 fn series(point: &Point, runs: &[Shown]) -> Vec<Piece> {
     let count = runs.iter().map(|run| run.pieces.len()).min().unwrap_or(0);
     let piece = |number: usize| {
@@ -396,7 +396,7 @@ mod tests {
         assert!((three.interval.unwrap() - 2.484).abs() < 0.001);
         assert_eq!(three.shown(), "2 ± 2.484");
         assert_eq!(of(&[f64::NAN]).shown(), "-");
-        // What a run does not have is not made up by the others.
+        // A value missing in one run is not replaced by the others.
         let two = of(&[1.0, f64::NAN, 1.0]);
         assert_eq!((two.count, two.repeats), (2, 3));
         assert_eq!(two.shown(), "1 ± 0 (2 of 3)");

@@ -1,4 +1,4 @@
-//! The page and the examples: what they say is what the program does.
+//! Tests of the page and the examples: they describe what the program does.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments")
 }
 
-/// The experiments there; beside them are lists of flows.
+/// The experiments in the folder; it also has lists of flows.
 fn examples() -> Vec<PathBuf> {
     let files = std::fs::read_dir(folder()).expect("the examples");
     let mut files: Vec<PathBuf> = files.map(|file| file.expect("a file").path()).collect();
@@ -25,7 +25,7 @@ fn examples() -> Vec<PathBuf> {
     files
 }
 
-/// The sources in TOML of the page.
+/// The TOML blocks of the page.
 fn blocks() -> impl Iterator<Item = &'static str> {
     let pieces = PAGE.split("```toml\n").skip(1);
     pieces.map(|piece| piece.split("```").next().unwrap_or_default())
@@ -79,8 +79,7 @@ fn every_example_is_on_the_page_and_says_what_it_shows() {
     }
 }
 
-/// An example with tiny durations, and one point of its sweep: the first and the last value of each key in the place of
-/// all.
+/// An example with tiny durations and a reduced sweep: the first and the last value of each key instead of all.
 fn tiny(text: &str) -> Experiment {
     let mut root = tree::parse(text).expect("TOML");
     shorten(&mut root);
@@ -103,7 +102,7 @@ fn shorten(root: &mut Table) {
         super::path::set(root, key, &node, Place::Nowhere).expect("a key");
     };
     set("run.warm_up", "20us");
-    // Long enough that somebody is answered with the most clients, too.
+    // Long enough for calls to be answered also with the largest number of clients.
     set("run.duration", "200us");
     let axes = sweep::axes(root, &[]).expect("a sweep");
     let mut table = Table::default();
@@ -163,7 +162,7 @@ fn one_thread_and_two_give_the_same() {
     other.seed = Some(2);
     let two = by_seed(&other);
     assert_ne!(one.digest, two.digest);
-    // Another seed of repeats is among them.
+    // Another seed for repeats is among the settings.
     other.seed = Some(1);
     other.repeats = Some(2);
     let both = by_seed(&other);

@@ -32,7 +32,7 @@ impl Change {
     }
 }
 
-/// The tables that change parameters.
+/// Reads the tables that change parameters.
 pub(super) fn changes(root: &Table) -> Result<Vec<Change>, Mistake> {
     let mut changes = Vec::new();
     for of in PARAMETERS {
@@ -67,10 +67,10 @@ pub(super) fn changes(root: &Table) -> Result<Vec<Change>, Mistake> {
     Ok(changes)
 }
 
-/// What `nic.NAME=VALUE`, `cpu.NAME=VALUE` or `switch.NAME=VALUE` sets, for all NICs, processors or switches.
+/// Parses a setting `nic.NAME=VALUE`, `cpu.NAME=VALUE` or `switch.NAME=VALUE`, for all NICs, processors or switches.
 ///
 /// # Errors
-/// When it is nothing of these.
+/// When it is none of these.
 pub fn parameter(set: &str) -> Result<Setting, WrongFile> {
     let sources = Sources {
         name: String::new(),
@@ -102,7 +102,7 @@ pub fn parameter(set: &str) -> Result<Setting, WrongFile> {
     read().map_err(|mistake| sources.wrong(mistake))
 }
 
-/// Parameters of a kind.
+/// Names of the parameters of a kind.
 fn names(of: &str) -> Vec<&'static str> {
     match of {
         "nic" => NicParameters::names().collect(),
@@ -111,7 +111,7 @@ fn names(of: &str) -> Vec<&'static str> {
     }
 }
 
-/// What a parameter of a kind is at least.
+/// The minimum of a parameter of a kind.
 fn least(of: &str, name: &str) -> f64 {
     match of {
         "nic" => NicParameters::least(name),
@@ -132,7 +132,7 @@ fn apply(
     Ok(())
 }
 
-/// What `nic_file` or `switch_file` names, from the experiment's folder.
+/// Loads the file that `nic_file` or `switch_file` names, relative to the experiment's folder.
 fn load<T>(
     values: &Values<'_>,
     key: &str,
@@ -147,7 +147,7 @@ fn load<T>(
     }))
 }
 
-/// Parameters that are compiled in, and what files call them.
+/// Compiled-in parameters, and their names in files.
 type Named<P> = (&'static str, fn() -> P);
 
 /// NICs.
@@ -212,7 +212,7 @@ pub fn switch_named(name: &str) -> Option<SwitchParameters> {
     by_name(&SWITCHES, name)
 }
 
-/// Those that a key names; it has been checked.
+/// The parameters that a key names; the name has been checked.
 fn named<P>(all: &[Named<P>], values: &Values<'_>, key: &str) -> P {
     let name = values.text(key).unwrap_or_default();
     by_name(all, &name).expect("a name of the list")
@@ -237,7 +237,7 @@ pub(super) fn nic(
     Ok(nic)
 }
 
-/// Sets those that are meant for the NIC, processor or switch of this name.
+/// Applies the changes meant for the NIC, processor or switch of this name.
 fn vary(
     settings: &[Setting],
     of: &str,
@@ -292,7 +292,7 @@ pub(super) fn switch(
     Ok(switch)
 }
 
-/// Both ends of a connection have one MTU: the least of all NICs, as administrators set it.
+/// Sets the MTU of all NICs to their minimum, as administrators do: both ends of a connection must have the same.
 pub(super) fn agree_on_mtu(hosts: &mut [Hosts], changes: &[Change]) {
     let set = |change: &Change| change.of == "nic" && change.name == "mtu_bytes";
     if changes.iter().any(set) {

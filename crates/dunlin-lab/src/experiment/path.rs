@@ -1,14 +1,14 @@
 //! Dotted paths into an experiment (`clients.threads`, `topology.hosts.servers.nic`), for `--set` and sweeps.
 //!
-//! Where there are several tables of a name the path goes on with a number from 0 or a table's name; without either it
-//! means all of them.
+//! Where there are several tables of one name, the path continues with a number from 0 or a table's name; without
+//! either it refers to all of them.
 
 use super::check::roots;
 use super::keys::{PARAMETERS, SECTIONS};
 use super::mistake::{instead, Mistake, Place};
 use super::tree::{Node, Table, Value};
 
-/// Sets what the path leads to.
+/// Sets the value that the path refers to.
 pub(super) fn set(root: &mut Table, path: &str, value: &Node, at: Place) -> Result<(), Mistake> {
     let parts: Vec<&str> = path.split('.').map(str::trim).collect();
     let [first, ..] = parts.as_slice() else {
@@ -26,7 +26,7 @@ fn no_such(path: &str, at: Place, instead: &str) -> Mistake {
     Mistake::new(at, format!("no key `{path}`{instead}"))
 }
 
-/// `name`: that of the section which this table belongs to.
+/// Sets a value below a table of the section `name`.
 fn below(
     table: &mut Table,
     name: &str,
@@ -86,7 +86,7 @@ fn below(
     }
 }
 
-/// In one of the tables of a name, or in all.
+/// Sets a value in one of the tables of a name, or in all.
 fn entries(
     list: &mut [Node],
     name: &str,

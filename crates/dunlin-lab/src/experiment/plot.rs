@@ -1,4 +1,4 @@
-//! The chart of an experiment: what is across, what is up, and which lines there are.
+//! The chart of an experiment: its axes and lines.
 
 use super::cases::{Case, CASE};
 use super::check::{self, Values};
@@ -12,7 +12,7 @@ use super::sweep::Axis;
 use super::tree::{Table, Value};
 use crate::figure::Findings;
 
-/// What a chart shows.
+/// Description of a chart.
 #[derive(Clone, Debug)]
 pub(super) struct Plot {
     x: Across,
@@ -20,13 +20,13 @@ pub(super) struct Plot {
     log_x: bool,
     x_label: Option<String>,
     y_label: Option<String>,
-    /// What lines are called, with keys in braces.
+    /// Template for the names of lines, with keys in braces.
     line: Option<String>,
-    /// What the values of each axis are called.
+    /// Labels of the values of each axis.
     labels: Vec<Vec<String>>,
-    /// Lines beside those of the column, with their names.
+    /// Additional lines, with their names.
     lines: Vec<(String, Expression)>,
-    /// Whether there are no others.
+    /// Whether only the additional lines are drawn.
     only_lines: bool,
 }
 
@@ -38,7 +38,7 @@ enum Across {
     Time,
 }
 
-/// There is no chart across a key that a `--set` has taken out of the sweep.
+/// Removes the chart if its x axis is a key that a `--set` has removed from the sweep.
 pub(super) fn without(root: &mut Table, fixed: &[&str]) {
     let across = match root.get("plot").map(|node| &node.value) {
         Some(Value::Table(table)) => table.get("x").map(|node| node.value.label()),
@@ -52,7 +52,7 @@ pub(super) fn without(root: &mut Table, fixed: &[&str]) {
     let plot = entries.find(|entry| entry.key == "plot");
     let plot = plot.map(|entry| &mut entry.node.value);
     if let (Some(Value::Table(table)), false) = (plot, fixed.is_empty()) {
-        // They say how many keys there are.
+        // They tell how many keys there are.
         table
             .entries
             .retain(|entry| !["line", "lines", "only_lines"].contains(&entry.key.as_str()));
@@ -60,7 +60,7 @@ pub(super) fn without(root: &mut Table, fixed: &[&str]) {
 }
 
 impl Plot {
-    /// The chart of a file: none without a table for it.
+    /// Reads the chart of a file; `None` if there is no table for it.
     pub(super) fn read(
         root: &Table,
         (cases, axes): (&[Case], &[Axis]),
@@ -133,14 +133,14 @@ impl Plot {
         }))
     }
 
-    /// Lines: one for each combination of the keys that are not across.
+    /// The lines: one for each combination of the keys that are not on the x axis.
     pub(super) fn findings(
         &self,
         outcome: &Outcome,
         axes: &[Axis],
         places: &[&[usize]],
     ) -> Findings {
-        // Along a line the last key changes when a column is across.
+        // With a column on the x axis, the last key changes along a line.
         let (label, across) = match &self.x {
             Across::Key(place) => (axes[*place].key.clone(), Some(*place)),
             Across::Column(column) => (column.heading(), axes.len().checked_sub(1)),
@@ -198,7 +198,7 @@ impl Plot {
         findings
     }
 
-    /// The line that a point is on.
+    /// Name of the line that a point is on.
     fn name_of(&self, axes: &[Axis], places: &[usize], across: Option<usize>) -> String {
         let label = |axis: usize| self.labels[axis][places[axis]].as_str();
         if let Some(line) = &self.line {
@@ -216,7 +216,7 @@ impl Plot {
     }
 }
 
-/// What the values of an axis are called.
+/// Labels of the values of an axis.
 fn labels(axis: &Axis, cases: &[Case]) -> Vec<String> {
     match axis.key == CASE {
         true => cases.iter().map(|case| case.label.clone()).collect(),
@@ -224,7 +224,7 @@ fn labels(axis: &Axis, cases: &[Case]) -> Vec<String> {
     }
 }
 
-/// What lines are to be called; the keys in braces are swept.
+/// Template for the names of lines; the keys in braces must be swept.
 fn line(values: &Values<'_>, axes: &[Axis]) -> Result<Option<String>, Mistake> {
     let Some(line) = values.text("line") else {
         return Ok(None);
@@ -240,7 +240,7 @@ fn line(values: &Values<'_>, axes: &[Axis]) -> Result<Option<String>, Mistake> {
     Ok(Some(line))
 }
 
-/// Whether nothing but those lines is drawn; then there has to be one.
+/// Whether only the additional lines are drawn; then there must be at least one.
 fn only_lines(root: &Table, values: &Values<'_>) -> Result<bool, Mistake> {
     let only = values.flag("only_lines");
     if only && check::all(root, "plot.lines")?.is_empty() {
@@ -249,7 +249,7 @@ fn only_lines(root: &Table, values: &Values<'_>) -> Result<bool, Mistake> {
     Ok(only)
 }
 
-/// Lines beside those of the column.
+/// Reads the additional lines.
 fn lines(
     root: &Table,
     which: Which,

@@ -1,4 +1,4 @@
-//! Running one point: the cluster is built, clients begin, faults come and go, and windows are looked at.
+//! Running one point: builds the cluster, starts the clients, applies faults and measures windows.
 
 use dunlin_sim::{Cluster, ClusterBuilder, Counters, HostId, Observer, SwitchId};
 use dunlin_verbs::Device;
@@ -12,31 +12,31 @@ use super::model::Point;
 use super::verbs;
 use super::window::{Counted, FlowTally, Switches, Tally, VerbTally, Window};
 
-/// Columns of pieces of a duration, each with its end in nanoseconds since time zero.
+/// Columns of the pieces of a duration, each with its end in nanoseconds since time zero.
 type Pieces = Vec<(u64, Vec<f64>)>;
 
-/// What a run of a point showed.
+/// Results of a run of a point.
 #[derive(Debug)]
 pub(super) struct Shown {
-    /// Of each column, over the whole duration.
+    /// Values of the columns, over the whole duration.
     pub(super) values: Vec<f64>,
-    /// The same for each piece of the duration, with its end in nanoseconds since the clients began.
+    /// The same for each piece of the duration.
     pub(super) pieces: Pieces,
-    /// What became of each flow.
+    /// Results of the flows.
     pub(super) flows: Vec<FlowTime>,
-    /// Of all events.
+    /// Digest of all events.
     pub(super) digest: u64,
     pub(super) events: u64,
 }
 
-/// Runs it by a seed on so many cores, and shows what happens from the clients' beginning to the end of the duration to
-/// `observer`.
+/// Runs the point with a seed on this many cores. `observer` observes the time from the clients' beginning to the end
+/// of the duration.
 pub(super) fn run(
     point: &Point,
     (seed, cores): (u64, usize),
     observer: Option<Box<dyn Observer>>,
 ) -> Result<Shown, RunError> {
-    // What faults and observers see is all in one order: nothing would happen at once.
+    // Faults and observers see everything in one order, so nothing would run at once.
     let ordered = observer.is_some() || !point.faults.is_empty() || looks_at_queues(point);
     let cores = if ordered { 1 } else { cores };
     let (cluster, switches) = build(point, seed, cores);
@@ -102,7 +102,7 @@ fn values(point: &Point, window: &Window) -> Vec<f64> {
     columns.map(|column| column.value(window)).collect()
 }
 
-/// Whether a column is about queues of switches, at which somebody has to look.
+/// Whether a column concerns queues of switches, which have to be observed.
 fn looks_at_queues(point: &Point) -> bool {
     point.columns.iter().any(Column::needs_queues)
 }
@@ -125,16 +125,16 @@ fn build(point: &Point, seed: u64, cores: usize) -> (Cluster, Vec<SwitchId>) {
     (builder.build(), switches)
 }
 
-/// What there is to see at a time.
+/// A snapshot of the counters.
 #[derive(Clone)]
 struct Look {
-    /// Since the clients began.
+    /// Time since the clients began.
     now_ns: u64,
-    /// Calls answered and failed, and bytes of those answered, by group.
+    /// Number of calls answered and failed, and bytes of those answered, by group.
     calls: Vec<(u64, u64, u64)>,
     /// Messages and requests written, by group.
     sent: Vec<(u64, u64)>,
-    /// Verbs done, by group.
+    /// Number of verbs completed, by group.
     verbs: Vec<u64>,
     counters: Vec<Counters>,
     switches: Switches,
@@ -146,7 +146,7 @@ struct Run<'a> {
     switches: &'a [SwitchId],
     load: Option<&'a Load>,
     flows: FlowTimes<'a>,
-    /// They are there from time zero on.
+    /// Present from time zero on.
     verbs: Option<verbs::Running>,
     queues: Queues,
     zero_ns: u64,

@@ -5,11 +5,11 @@ use crate::experiment::keys::{key, TIME_OR_ZERO};
 use crate::experiment::schema::{Kind, Need, Section};
 use crate::experiment::unit::BYTES;
 
-/// The longest flow, and the longest of its WRITEs.
+/// Maximum size of a flow, and of one of its WRITEs.
 pub(super) const LONGEST: f64 = 1_099_511_627_776.0;
 const LONGEST_WRITE: f64 = 67_108_864.0;
 
-/// They, in the order of the page.
+/// The keys, in the order of the page.
 pub(in super::super) const SECTION: Section = Section {
     name: "flows",
     many: true,

@@ -1,19 +1,19 @@
-//! Flows in files of other simulators: the flow file of HPCC's ns-3, the connection matrix of htsim.
+//! Flow files of other simulators: the flow file of HPCC's ns-3, and the connection matrix of htsim.
 
-/// Which form a file has.
+/// Format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// How many, then a line for each: source, destination, priority group, port, bytes, start in seconds.
+    /// The number of flows, then a line for each: source, destination, priority group, port, bytes, start in seconds.
     Hpcc,
     /// Words with values: nodes, connections, then `0->15 start 0 size 2000000` for each, start in picoseconds.
     Htsim,
 }
 
-/// Names of the forms in experiments.
+/// Names of the formats in experiments.
 pub(super) const FORMS: [&str; 2] = ["hpcc", "htsim"];
 
 impl Form {
-    /// One of [`FORMS`].
+    /// The format with this name of [`FORMS`].
     pub(super) fn named(name: &str) -> Self {
         match name == FORMS[0] {
             true => Self::Hpcc,
@@ -22,10 +22,10 @@ impl Form {
     }
 }
 
-/// A flow as a file has it.
+/// A flow from a file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Listed {
-    /// Line of the file, from 1.
+    /// Line number in the file, from 1.
     pub(super) line: usize,
     /// Numbers of nodes.
     pub(super) from: u64,
@@ -34,7 +34,7 @@ pub(super) struct Listed {
     pub(super) start_ns: f64,
 }
 
-/// What is wrong with a file.
+/// Why a file cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ListError {
     #[error("it is empty: the first line must be the number of flows")]
@@ -51,7 +51,7 @@ pub(super) enum ListError {
     TooFew { found: usize, wanted: usize },
 }
 
-/// The flows of a file.
+/// Parses the flows of a file.
 pub(super) fn parse(text: &str, form: Form) -> Result<Vec<Listed>, ListError> {
     match form {
         Form::Hpcc => hpcc(text),
@@ -65,7 +65,7 @@ fn number<T: std::str::FromStr>(word: Option<&str>, name: &str) -> Result<T, Str
     parsed.map_err(|_| format!("the {name} is \"{word}\""))
 }
 
-/// As that simulator reads it: so many flows as the first line says, and nothing behind them.
+/// Parses like that simulator: as many flows as the first line says, and nothing behind them.
 fn hpcc(text: &str) -> Result<Vec<Listed>, ListError> {
     let lines = text.lines().zip(1..);
     let mut lines = lines.filter(|(line, _)| !line.trim().is_empty());

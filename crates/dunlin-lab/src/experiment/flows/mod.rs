@@ -1,10 +1,10 @@
-//! Flows of an experiment: so many bytes from one host to another from a given time on, as WRITEs on a queue pair of
-//! their own, and how long each took.
+//! Flows of an experiment: a number of bytes from one host to another, beginning at a given time, as WRITEs on a queue
+//! pair of their own; and the completion time of each.
 //!
-//! - `keys` and `model` are what the tables of a file say, checked; `list` reads flows from files of other simulators;
-//! - `sender` is the thread that posts the flows of a host, `running` puts them all on a cluster, `times` is how long
-//!   each took;
-//! - `queues` is what waits at the ports of switches meanwhile.
+//! - `keys` and `model` check the tables of a file; `list` reads flows from files of other simulators;
+//! - `sender` is the thread that posts the flows of a host, `running` puts them all on a cluster, `times` has their
+//!   completion times;
+//! - `queues` observes the queues at switch ports meanwhile.
 
 mod keys;
 mod list;
@@ -68,7 +68,7 @@ mod tests {
         let point = run("");
         let values: Vec<f64> = point.columns.iter().map(|column| column.mean).collect();
         assert_eq!(values[..3], [6.0, 0.0, 4.0]);
-        // A byte takes microseconds, whenever it is sent, and three megabytes what the port has time for.
+        // A byte takes microseconds whenever it is sent, and three megabytes take the time of the port.
         assert!((1.0..20.0).contains(&values[3]), "{values:?}");
         for flow in &point.flows {
             let took = flow.took_ns.expect("it ended");

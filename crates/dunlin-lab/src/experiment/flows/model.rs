@@ -1,4 +1,4 @@
-//! The flows that the tables of a file ask for, checked.
+//! The flows requested by the tables of a file, checked.
 
 use super::super::check::{self, Values};
 use super::super::mistake::Mistake;
@@ -13,9 +13,9 @@ use super::list::{self, Form, Listed};
 #[derive(Clone, Debug)]
 pub(in super::super) struct Flows {
     pub(in super::super) name: String,
-    /// Bytes of a WRITE, but for the last of a flow.
+    /// Bytes of each WRITE except the last of a flow.
     pub(super) message_bytes: u64,
-    /// WRITEs that a flow has out at most.
+    /// Maximum number of outstanding WRITEs of a flow.
     pub(super) outstanding: usize,
     pub(in super::super) flows: Vec<Flow>,
 }
@@ -27,21 +27,21 @@ pub(in super::super) struct Flow {
     pub(in super::super) from: usize,
     pub(in super::super) to: usize,
     pub(in super::super) bytes: u64,
-    /// Since the load began.
+    /// Time since the beginning of the load.
     pub(in super::super) start_ns: u64,
 }
 
-/// Most flows of an experiment: each has a queue pair at both ends, and room for its completions.
+/// Maximum number of flows of an experiment: each has a queue pair at both ends, and room for its completions.
 const FLOWS_MOST: usize = 4096;
-/// Longest flow, and the time by which all have begun.
+/// Maximum size of a flow, and latest beginning.
 const BYTES_MOST: u64 = LONGEST as u64;
 const START_MOST_NS: f64 = 1e12;
 
-/// Keys of flows that are listed in a file, and of those that are not.
+/// Keys of flows that are listed in a file, and of others.
 const OF_FILE: [&str; 4] = ["form", "hosts", "first", "zero"];
 const OF_TABLE: [&str; 5] = ["senders", "receivers", "size", "start", "count"];
 
-/// Reads the tables of flows. In lists the nodes of a network of the same simulator are its hosts.
+/// Reads the tables of flows. In lists for a network of the same simulator, nodes are its hosts.
 pub(in super::super) fn read(
     root: &Table,
     around: &Around,
@@ -107,7 +107,7 @@ fn each_to_each(group: &Values<'_>, hosts: &[Hosts]) -> Result<Vec<Flow>, Mistak
                 bytes,
                 start_ns,
             };
-            // What is too much is said by the caller.
+            // The caller reports when there are too many.
             let left = (FLOWS_MOST + 1).saturating_sub(flows.len()) as u64;
             flows.extend((0..count.min(left)).map(|_| flow));
         }
@@ -118,7 +118,7 @@ fn each_to_each(group: &Values<'_>, hosts: &[Hosts]) -> Result<Vec<Flow>, Mistak
     }
 }
 
-/// Those of a file.
+/// Reads the flows of a file.
 fn listed(
     group: &Values<'_>,
     file: &str,

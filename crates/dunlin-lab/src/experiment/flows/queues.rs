@@ -1,20 +1,20 @@
-//! What waits at the ports of switches: the most of a window, and the mean over its time.
+//! Queue lengths at switch ports: the maximum in a window, and the mean over its time.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dunlin_sim::{Observer, SwitchId};
 
-/// The ports where most waited in a window.
+/// The maxima over all ports in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(in super::super) struct Deepest {
-    /// Most bytes that waited at one port.
+    /// Maximum bytes queued at one port.
     pub(in super::super) most_bytes: u64,
-    /// Mean of the port whose mean is greatest.
+    /// Mean of the port with the greatest mean.
     pub(in super::super) mean_bytes: f64,
 }
 
-/// What one port had in a window.
+/// Queue statistics of one port in a window.
 #[derive(Clone, Copy, Debug, Default)]
 struct Had {
     most: u64,
@@ -45,7 +45,7 @@ impl Queue {
         self.whole.most = self.whole.most.max(bytes);
     }
 
-    /// From now on only what waits already.
+    /// Statistics of a new window, which begins with what is queued already.
     fn afresh(&self) -> Had {
         Had {
             most: self.bytes,
@@ -57,7 +57,7 @@ impl Queue {
 #[derive(Debug, Default)]
 struct Seen {
     ports: BTreeMap<(usize, u16), Queue>,
-    /// When the piece and the whole began.
+    /// When the piece and the whole window began.
     piece_ps: u64,
     whole_ps: u64,
 }
@@ -76,7 +76,7 @@ impl Seen {
     }
 }
 
-/// An observer that keeps the queues; clones look at the same.
+/// An observer that records queue lengths; clones share the record.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct Queues(Arc<Mutex<Seen>>);
 
@@ -85,7 +85,7 @@ impl Queues {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is to be counted begins now.
+    /// Starts the measurement.
     pub(in super::super) fn start(&self, now_ns: u64) {
         self.piece(now_ns);
         let mut seen = self.seen();
@@ -95,7 +95,7 @@ impl Queues {
         }
     }
 
-    /// What there was since it was last asked, or started; the next piece begins.
+    /// The maxima since the last call, or since the start; begins the next piece.
     pub(in super::super) fn piece(&self, now_ns: u64) -> Deepest {
         let now_ps = now_ns * 1_000;
         let mut seen = self.seen();
@@ -108,7 +108,7 @@ impl Queues {
         deepest
     }
 
-    /// What there was since the start.
+    /// The maxima since the start.
     pub(in super::super) fn whole(&self, now_ns: u64) -> Deepest {
         let mut seen = self.seen();
         let begun_ps = seen.whole_ps;
@@ -160,7 +160,7 @@ mod tests {
                 mean_bytes: 100.0
             }
         );
-        // What waits goes on waiting.
+        // What is queued stays queued.
         let second = queues.piece(7_000);
         assert_eq!(
             second,

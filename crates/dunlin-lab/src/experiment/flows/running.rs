@@ -13,26 +13,26 @@ use super::sender::{Finished, Outgoing, Sender, Shared};
 use super::{Flow, Flows};
 use crate::load::{connect, Cable, End};
 
-/// Flows at work.
+/// Running flows.
 #[derive(Debug)]
 pub(in super::super) struct Running {
-    /// All, each with the number of its group.
+    /// All flows, each with the number of its group.
     pub(in super::super) flows: Vec<(usize, Flow)>,
     threads: Vec<ThreadId>,
     shared: Arc<Shared>,
-    /// What receivers have must stay there until the end.
+    /// Objects of receivers, kept until the end.
     receivers: Vec<SimQueuePair>,
     sides: BTreeMap<usize, Side>,
 }
 
-/// What a host has for all its flows.
+/// Objects of a host, for all its flows.
 #[derive(Debug)]
 struct Side {
     device: SimDevice,
     domain: SimProtectionDomain,
-    /// Of what it is sent; a WRITE has none there.
+    /// Completions of arrivals; a WRITE has none.
     arrivals: SimCompletionQueue,
-    /// Bytes that it sends and is sent: what they are does not matter, so all flows share them.
+    /// Memory for sending and receiving. The contents do not matter, so all flows share it.
     region: SimRegion,
 }
 
@@ -53,7 +53,7 @@ struct Outbox {
 }
 
 impl Running {
-    /// Puts them on the hosts of a cluster. They do nothing until [`Running::begin`].
+    /// Puts the flows on the hosts of a cluster. They do nothing until [`Running::begin`].
     ///
     /// # Errors
     /// When a device refuses.
@@ -111,14 +111,14 @@ impl Running {
         Ok(running)
     }
 
-    /// Time zero is now.
+    /// Begins the load: time zero is now.
     pub(in super::super) fn begin(&self, cluster: &Cluster) {
         let zero_ns = cluster.now_ns();
         self.shared.zero_ns.store(zero_ns, Ordering::Relaxed);
         self.threads.iter().for_each(|&thread| cluster.wake(thread));
     }
 
-    /// Flows that have ended since it was last asked.
+    /// Flows that have ended since the last call.
     pub(in super::super) fn take(&self) -> Vec<Finished> {
         self.shared.take()
     }
@@ -127,7 +127,8 @@ impl Running {
 type Sides = (BTreeMap<usize, Side>, BTreeMap<usize, Outbox>);
 
 fn sides(cluster: &Cluster, groups: &[Flows]) -> Result<Sides, VerbsError> {
-    // What each host needs: bytes of the longest message, and entries for the completions of all that it has out.
+    // Requirements of each host: bytes of the longest message, and entries for the completions of everything
+    // outstanding.
     let mut needs = BTreeMap::<usize, (u64, usize)>::new();
     for group in groups {
         for flow in &group.flows {

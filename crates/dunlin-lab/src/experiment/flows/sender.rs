@@ -1,4 +1,4 @@
-//! The thread of a host that posts its flows when they begin, message after message, and sees them end.
+//! The thread of a host that posts its flows when they begin, message by message, until they have ended.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,21 +10,21 @@ use dunlin_verbs::{
     SendRequest,
 };
 
-/// WRITEs that a step posts at most before it looks at completions again.
+/// Maximum number of WRITEs that a step posts before it polls completions again.
 const POSTS_OF_A_STEP: usize = 4;
-/// When it has begun, before it has.
+/// The time of the beginning, before the load has begun.
 pub(super) const NOT_YET: u64 = u64::MAX;
 
 /// A flow that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct Finished {
-    /// Number of the flow among all.
+    /// Index of the flow among all flows.
     pub(in super::super) flow: usize,
-    /// From its start to the completion of its last WRITE; none: its queue pair has failed.
+    /// Time from its start to the completion of its last WRITE; `None` if its queue pair has failed.
     pub(in super::super) took_ns: Option<u64>,
 }
 
-/// What all senders and who measures them share.
+/// State shared by all senders and the measuring code.
 #[derive(Debug)]
 pub(super) struct Shared {
     /// Virtual time at which the load begins.
@@ -42,7 +42,7 @@ impl Default for Shared {
 }
 
 impl Shared {
-    /// Those that have ended since it was last asked.
+    /// Flows that have ended since the last call.
     pub(super) fn take(&self) -> Vec<Finished> {
         let mut finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *finished)
@@ -57,7 +57,7 @@ impl Shared {
 /// A flow of this host.
 #[derive(Debug)]
 pub(super) struct Outgoing {
-    /// Its number among all.
+    /// Its index among all flows.
     pub(super) number: usize,
     pub(super) pair: SimQueuePair,
     pub(super) remote: RemoteAddress,
@@ -65,7 +65,7 @@ pub(super) struct Outgoing {
     pub(super) bytes: u64,
     pub(super) message_bytes: u64,
     pub(super) outstanding: u64,
-    /// WRITEs that were posted, and of those that are done.
+    /// Number of WRITEs posted, and completed.
     pub(super) posted: u64,
     pub(super) done: u64,
     /// Whether it waits for its turn to post.
@@ -81,7 +81,7 @@ impl Outgoing {
         self.posted < self.messages() && self.posted - self.done < self.outstanding
     }
 
-    /// Posts the next WRITE; says whether it could.
+    /// Posts the next WRITE. Returns whether it could.
     fn post(&mut self, local: &SimRegion, place: usize) -> bool {
         let sent = self.posted * self.message_bytes;
         let segments = [Segment {
@@ -105,9 +105,9 @@ impl Outgoing {
 pub(super) struct Sender {
     completions: SimCompletionQueue,
     local: SimRegion,
-    /// In the order in which they begin.
+    /// Flows in the order in which they begin.
     flows: Vec<Outgoing>,
-    /// How many have begun, and have ended.
+    /// Number of flows that have begun, and that have ended.
     begun: usize,
     ended: usize,
     turns: VecDeque<usize>,
@@ -144,7 +144,7 @@ impl Sender {
             let flow = &mut self.flows[place];
             let messages = flow.messages();
             if flow.done == messages {
-                // What its queue pair gave back when it failed.
+                // Flushed by the queue pair after its failure.
                 continue;
             }
             if !completion.is_success() {
@@ -162,7 +162,7 @@ impl Sender {
         count > 0
     }
 
-    /// Its queue pair does nothing any more.
+    /// Ends a flow whose queue pair has failed.
     fn fail(&mut self, place: usize) {
         let flow = &mut self.flows[place];
         (flow.posted, flow.done) = (flow.messages(), flow.messages());
@@ -188,7 +188,7 @@ impl Sender {
         }
     }
 
-    /// Posts by turns; says whether it did.
+    /// Lets flows post in turn. Returns whether any did.
     fn post(&mut self) -> bool {
         let mut posted = false;
         for _ in 0..POSTS_OF_A_STEP {
@@ -198,7 +198,7 @@ impl Sender {
             let flow = &mut self.flows[place];
             flow.queued = false;
             if flow.may_post() {
-                // It may have failed since its completions were looked at.
+                // It may have failed since its completions were polled.
                 match flow.post(&self.local, place) {
                     true => self.queue(place),
                     false => self.fail(place),

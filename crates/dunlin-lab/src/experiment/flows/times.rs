@@ -1,27 +1,27 @@
-//! How long flows took: by window, and each.
+//! Completion times of flows: for each window, and for each flow.
 
 use serde::Serialize;
 
 use super::Running;
 use crate::experiment::window::FlowTally;
 
-/// What became of a flow.
+/// The result of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct FlowTime {
-    /// Numbers of its hosts, in the order of the file.
+    /// Index of the sending host, in the order of the file.
     pub from: usize,
-    /// Its receiver.
+    /// Index of the receiving host.
     pub to: usize,
-    /// Its bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// When it was to begin, since time zero.
+    /// Planned start, since time zero.
     pub start_ns: u64,
-    /// From then to the completion of its last WRITE; none when it has not ended.
+    /// Time from the start to the completion of its last WRITE; `None` if it has not ended.
     pub took_ns: Option<u64>,
 }
 
-/// The flows of a run, window after window.
+/// The flows of a run, window by window.
 #[derive(Debug)]
 pub(in super::super) struct FlowTimes<'a> {
     running: &'a Running,
@@ -38,7 +38,7 @@ impl<'a> FlowTimes<'a> {
         }
     }
 
-    /// Those that ended since it was last asked, by group; `now_ns` is since time zero.
+    /// Tallies by group of the flows that ended since the last call; `now_ns` is since time zero.
     pub(in super::super) fn take(&mut self, now_ns: u64) -> Vec<FlowTally> {
         let mut tallies = vec![FlowTally::default(); self.groups];
         for finished in self.running.take() {
@@ -58,7 +58,7 @@ impl<'a> FlowTimes<'a> {
         tallies
     }
 
-    /// Each of them, whenever it ended.
+    /// All flows, whenever they ended.
     pub(in super::super) fn all(&self) -> Vec<FlowTime> {
         let all = self.running.flows.iter().zip(&self.took_ns);
         let time = |((_, flow), took): (&(usize, super::Flow), &Option<u64>)| FlowTime {

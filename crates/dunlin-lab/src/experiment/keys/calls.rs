@@ -1,4 +1,4 @@
-//! The keys of a server and of those who call it.
+//! The keys of a server and of its clients.
 
 use dunlin::Preset;
 

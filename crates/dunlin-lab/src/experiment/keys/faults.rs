@@ -4,7 +4,7 @@ use super::{key, LONGEST_NS, TIME_OR_ZERO};
 use crate::experiment::schema::{Kind, Need, Section};
 use crate::experiment::unit::{SHARE, TIME};
 
-/// What may happen.
+/// Kinds of faults.
 const FAULTS: [&str; 8] = [
     "loss",
     "delay",

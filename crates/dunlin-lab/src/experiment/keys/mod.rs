@@ -1,4 +1,4 @@
-//! The list of all keys that an experiment can have: one file for each group of its tables.
+//! The list of all keys that an experiment can have: one file for each group of tables.
 
 mod calls;
 mod faults;
@@ -8,7 +8,7 @@ mod topology;
 use super::schema::{Key, Kind, Need, Section};
 use super::unit::TIME;
 
-/// The section of a name.
+/// The section with this name.
 pub(super) fn section(name: &str) -> &'static Section {
     let found = SECTIONS.iter().find(|section| section.name == name);
     found.expect("a name of the list")
@@ -24,13 +24,13 @@ pub(super) const fn key(name: &'static str, kind: Kind, need: Need, meaning: &'s
 }
 
 const MOST: f64 = f64::INFINITY;
-/// The longest time, an hour: sums of some of them are still times.
+/// Maximum time, an hour: sums of some of them are still times.
 const LONGEST_NS: f64 = 3.6e12;
 pub(super) const TIME_OR_ZERO: Kind = Kind::Quantity(TIME, 0.0, LONGEST_NS);
-/// The longest message that the channels of a default configuration take.
+/// Maximum message size of the channels of a default configuration.
 const LONGEST: f64 = 1_048_576.0;
 
-/// All of them, in the order of the page.
+/// All sections, in the order of the page.
 pub(super) const SECTIONS: &[Section] = &[
     run::NAME,
     topology::TOPOLOGY,
@@ -49,5 +49,5 @@ pub(super) const SECTIONS: &[Section] = &[
     run::EXPECT,
 ];
 
-/// Tables whose keys are those of the parameter files: they change parameters of all NICs, processors, switches.
+/// Tables whose keys are those of the parameter files: they change parameters of all NICs, processors and switches.
 pub(super) const PARAMETERS: [&str; 3] = ["nic", "cpu", "switch"];

@@ -1,4 +1,4 @@
-//! The keys of what is run, printed, drawn and expected.
+//! The keys for what is run, printed, plotted and expected.
 
 use super::{key, LONGEST_NS, TIME_OR_ZERO};
 use crate::experiment::schema::{Kind, Need, Section};
@@ -25,7 +25,7 @@ pub(super) const NAME: Section = Section {
     ],
 };
 
-/// How long, and how often.
+/// Duration and repeats.
 pub(super) const RUN: Section = Section {
     name: "run",
     many: false,
@@ -77,7 +77,7 @@ pub(super) const RUN: Section = Section {
     ],
 };
 
-/// What is printed.
+/// Columns printed.
 pub(super) const PRINT: Section = Section {
     name: "print",
     many: false,
@@ -100,7 +100,7 @@ pub(super) const PRINT: Section = Section {
     ],
 };
 
-/// What is drawn.
+/// The plot.
 pub(super) const PLOT: Section = Section {
     name: "plot",
     many: false,
@@ -151,7 +151,7 @@ pub(super) const PLOT: Section = Section {
     ],
 };
 
-/// Lines beside those of `y`.
+/// Lines in addition to those of `y`.
 pub(super) const LINES: Section = Section {
     name: "plot.lines",
     many: true,
@@ -194,7 +194,7 @@ pub(super) const CASES: Section = Section {
     ],
 };
 
-/// What is expected.
+/// Expectations.
 pub(super) const EXPECT: Section = Section {
     name: "expect",
     many: true,

@@ -52,7 +52,7 @@ pub(super) const TOPOLOGY: Section = Section {
     ],
 };
 
-/// Cables between switches, where they are not in a row.
+/// Cables between switches that are not in a row.
 pub(super) const CABLES: Section = Section {
     name: "topology.cables",
     many: true,
