@@ -1,4 +1,4 @@
-//! What a figure of a paper is here: a set-up, a sweep, a metric, and the claims that it answers.
+//! Definition of a figure of a paper: a set-up, a sweep, a metric, and the claims that it answers.
 
 use dunlin_sim::{HostParameters, NicParameters, SwitchParameters};
 
@@ -13,7 +13,7 @@ pub struct Series {
     pub points: Vec<(f64, f64)>,
 }
 
-/// What a run of a figure gave.
+/// Results of a run of a figure.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Findings {
     /// Label of the horizontal axis.
@@ -29,7 +29,7 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// With labels.
+    /// Creates empty findings with these labels.
     pub fn new(x: &str, y: &str, log_x: bool) -> Self {
         Self {
             x: x.to_owned(),
@@ -47,7 +47,7 @@ impl Findings {
         });
     }
 
-    /// Adds an answer; it is within when `ours` lies between the two bounds.
+    /// Adds an answer; it is within when `ours` is between the two bounds.
     pub fn answer(&mut self, id: &str, paper: &str, ours: f64, bounds: (f64, f64), why: &str) {
         self.answers.push(Answer {
             id: id.to_owned(),
@@ -65,10 +65,10 @@ impl Findings {
     }
 }
 
-/// The same answer by several seeds of the cluster.
+/// The spread of an answer over several seeds of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct Seeds {
-    /// How many.
+    /// Number of seeds.
     pub count: usize,
     /// The least of our values.
     pub least: f64,
@@ -76,10 +76,10 @@ pub struct Seeds {
     pub most: f64,
 }
 
-/// Puts the answers of runs by several seeds together: ours is the median (the lower one of two), of calibrating rows
-/// the mean, beside it the least and the greatest. A parameter that is fitted to a row stands for all seeds, so a row
-/// is judged by all of them: which contexts collide in a NIC's cache, which the seed draws, moves the READ sweeps by
-/// more than their middle tells. Where one seed has no value there is none: the others do not speak for it. Lines are
+/// Combines the answers of runs with several seeds: ours is the median (the lower one of two), for calibrating rows the
+/// mean, with the least and the greatest beside it. A parameter that is fitted to a row applies to all seeds, so a row
+/// is judged by all of them: which contexts collide in a NIC's cache, which the seed determines, moves the READ sweeps
+/// by more than their median shows. If one seed has no value there is none: the others do not replace it. Lines are
 /// those of the first run.
 pub fn merged(runs: Vec<Findings>) -> Findings {
     let mut runs = runs.into_iter();
@@ -115,44 +115,44 @@ pub fn merged(runs: Vec<Findings>) -> Findings {
     all
 }
 
-/// A claim of a paper and what we found.
+/// A claim of a paper and our result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     /// The claim's id in `claims.csv`, or the measurement's name.
     pub id: String,
     /// The paper's value.
     pub paper: String,
-    /// Ours.
+    /// Our value.
     pub ours: f64,
-    /// Between which our value agrees with the paper's.
+    /// Bounds within which our value agrees with the paper's.
     pub bounds: (f64, f64),
-    /// Whether it does.
+    /// Whether it is within the bounds.
     pub within: bool,
-    /// What was measured, and for a miss what is known of its reason.
+    /// What was measured, and for a miss what is known about the reason.
     pub why: String,
-    /// By which seeds.
+    /// The spread over seeds.
     pub seeds: Seeds,
 }
 
-/// How much to run, and with what.
+/// The amount of work of a run, and its parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     /// Seed of the clusters.
     pub seed: u64,
-    /// Fewer points and shorter windows.
+    /// Run fewer points and shorter windows.
     pub quick: bool,
-    /// Real threads.
+    /// Number of real threads.
     pub threads: usize,
     /// Parameters that differ from the files; none when claims are judged.
     pub settings: &'static [Setting],
-    /// A NIC that is in the place of all others; none when claims are judged.
+    /// A NIC that replaces all others; none when claims are judged.
     pub nic: Option<&'static NicParameters>,
 }
 
 /// A parameter that differs from its file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
-    /// The NIC, host or switch, as its file names it; `nic`, `cpu` or `switch` for all.
+    /// The NIC, host or switch by the name of its file; `nic`, `cpu` or `switch` for all.
     pub of: String,
     /// The parameter.
     pub name: String,
@@ -161,7 +161,7 @@ pub struct Setting {
 }
 
 impl Effort {
-    /// With the parameters of the files.
+    /// Creates an effort with the parameters of the files.
     pub fn new(quick: bool, threads: usize) -> Self {
         Self {
             quick,
@@ -172,7 +172,7 @@ impl Effort {
         }
     }
 
-    /// Those of one name, and of all of its kind.
+    /// The settings for one name, and for all of its kind.
     fn settings_of(self, name: &str, kind: &str) -> Vec<&'static Setting> {
         let settings = self.settings.iter();
         let meant = |setting: &&Setting| setting.of == name || setting.of == kind;
@@ -184,7 +184,7 @@ impl Effort {
         self.nic.is_none() && self.settings.is_empty()
     }
 
-    /// This NIC, or the one in its place, with the settings that are meant for it.
+    /// This NIC, or the one that replaces it, with the settings for it.
     ///
     /// # Panics
     /// When it has no parameter of that name.
@@ -196,7 +196,7 @@ impl Effort {
         nic
     }
 
-    /// This host with the settings that are meant for it.
+    /// This host with the settings for it.
     ///
     /// # Panics
     /// When it has no parameter of that name.
@@ -207,7 +207,7 @@ impl Effort {
         host
     }
 
-    /// This switch with the settings that are meant for it.
+    /// This switch with the settings for it.
     ///
     /// # Panics
     /// When it has no parameter of that name.
@@ -230,7 +230,7 @@ pub struct Figure {
     pub title: &'static str,
     /// What the paper says.
     pub says: &'static str,
-    /// Runs it.
+    /// The function that runs it.
     pub run: fn(Effort) -> Findings,
 }
 

@@ -153,7 +153,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// What was asked for, and what looks at queues if a column is about them.
+    /// The requested observer, combined with that of the queues if a column needs it.
     fn observer(&self, asked: Option<Box<dyn Observer>>) -> Option<Box<dyn Observer>> {
         match (looks_at_queues(self.point), asked) {
             (false, asked) => asked,
@@ -173,8 +173,8 @@ impl Run<'_> {
         self.cluster.now_ns().saturating_sub(self.zero_ns)
     }
 
-    /// Lets time pass until then, with the faults that begin and end on the way. What was seen in the warm-up does not
-    /// count.
+    /// Lets time pass until `end_ns`, with the faults that begin and end meanwhile. What was measured in the warm-up
+    /// does not count.
     fn until(&mut self, end_ns: u64, timeline: &mut Timeline<'_>) {
         timeline.advance(self.now_ns());
         while self.now_ns() < end_ns {
@@ -192,7 +192,7 @@ impl Run<'_> {
         }
     }
 
-    /// Lets the duration pass; what it showed, and its pieces with their ends.
+    /// Lets the duration pass; returns its window, and its pieces with their ends.
     fn measure(&mut self, timeline: &mut Timeline<'_>) -> (Window, Pieces) {
         let point = self.point;
         self.queues.start(self.cluster.now_ns());
@@ -276,7 +276,7 @@ impl Run<'_> {
         }
     }
 
-    /// What groups did between two looks; takes the latencies.
+    /// Tallies of the groups between two snapshots; takes the latencies.
     fn tallies(&self, before: &Look, after: &Look) -> Vec<Tally> {
         let groups = self.point.clients.iter().zip(self.seen()).enumerate();
         let tally = groups.map(|(number, (group, seen))| {
@@ -341,7 +341,7 @@ impl Run<'_> {
     }
 }
 
-/// Of the counters that columns of all hosts show.
+/// Sum of the counters that columns of all hosts show.
 fn sum(all: &[Counters]) -> Counters {
     let mut sum = Counters::default();
     for one in all {

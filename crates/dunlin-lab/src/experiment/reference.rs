@@ -1,5 +1,5 @@
-//! The tables of `docs/experiments.md`, from the list of keys: `dunlin lab keys` prints them, and a test compares them
-//! with the page.
+//! The tables of `docs/experiments.md`, generated from the list of keys: `dunlin lab keys` prints them, and a test
+//! compares them with the page.
 
 use std::fmt::Write;
 
@@ -38,7 +38,7 @@ pub(super) fn keys(section: &Section) -> String {
     text
 }
 
-/// The columns.
+/// The table of columns.
 pub(super) fn columns() -> String {
     let mut text = String::from(
         "### Columns\n\n| column | unit | of one group | meaning |\n|---|---|---|---|\n",

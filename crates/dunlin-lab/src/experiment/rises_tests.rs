@@ -8,7 +8,7 @@ use super::outcome::{Outcome, OutcomePoint, Statistic};
 use super::sweep::Axis;
 use super::tree::scalar;
 
-/// `text` where `rate` has these values at 1, 2, 3 and so on of the one key that is swept.
+/// The value of `text` where `rate` has these values at 1, 2, 3 and so on of the only swept key.
 fn value(text: &str, rates: &[f64]) -> Result<f64, String> {
     let key = "clients.threads".to_owned();
     let numbers = 1..=rates.len();
@@ -56,7 +56,7 @@ fn a_curve_rises_when_no_step_falls_by_more_than_it_may() {
     assert_eq!(of(&[1.0, 2.0, 2.0, 5.0]), 1.0);
     assert_eq!(of(&[1.0, 2.0, 1.5, 5.0]), 1.0);
     assert_eq!(of(&[1.0, 2.0, 1.25, 5.0]), 0.0);
-    // Each step counts, not what several of them come to.
+    // Each step counts, not their sum.
     assert_eq!(of(&[3.0, 2.5, 2.0, 1.5]), 1.0);
     assert!(of(&[7.0]).is_nan(), "one point does not rise");
 }

@@ -1,16 +1,16 @@
-//! What a key of an experiment is: its kind, its default and what it means. What is read, what is refused and the
-//! tables of `docs/experiments.md` all come from the list of them ([`super::keys`]).
+//! Definition of a key of an experiment: its kind, its default and its meaning. Reading, error checking and the tables
+//! of `docs/experiments.md` all use the list of keys ([`super::keys`]).
 
 use super::unit::Dimension;
 
-/// What may stand behind a key.
+/// Kind of a key's value.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
-    /// A whole number between these.
+    /// A whole number in this range.
     Count(u64, u64),
-    /// A quantity between these, in its base unit.
+    /// A quantity in this range, in its base unit.
     Quantity(Dimension, f64, f64),
-    /// Any number from this one.
+    /// Any number not below this one.
     Number(f64),
     /// Any number.
     Any,
@@ -18,14 +18,14 @@ pub(super) enum Kind {
     Text,
     /// One of these words.
     Word(fn() -> Vec<&'static str>),
-    /// A text, or several in a list.
+    /// A text, or a list of texts.
     Texts,
-    /// A list of two whole numbers or more between these.
+    /// A list of at least two whole numbers in this range.
     Counts(u64, u64),
 }
 
 impl Kind {
-    /// What it allows, for messages and the page.
+    /// The permitted values, for messages and the page.
     pub(super) fn words(&self) -> String {
         match self {
             Self::Count(least, most) => format!("a whole number from {least} to {most}"),
@@ -54,7 +54,7 @@ impl Kind {
     }
 }
 
-/// A quantity in the largest of its units that leaves a whole number.
+/// A quantity in the largest unit that gives a whole number.
 fn in_unit(dimension: &Dimension, value: f64) -> String {
     let whole = |(_, factor): &&(&str, f64)| value >= *factor && (value / factor).fract() == 0.0;
     let units = dimension.units.iter().filter(whole);
@@ -63,14 +63,14 @@ fn in_unit(dimension: &Dimension, value: f64) -> String {
     format!("{}{unit}", value / factor)
 }
 
-/// What holds when a key is not there.
+/// What applies when a key is missing.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Need {
-    /// It must be there.
+    /// The key is required.
     Must,
-    /// This is taken, as if it stood in the file.
+    /// The default, as it would be written in the file.
     Default(&'static str),
-    /// Nothing is taken; what that means.
+    /// There is no default; a description of what that means.
     Or(&'static str),
 }
 
@@ -86,9 +86,9 @@ pub(super) struct Key {
 /// A table of the file.
 #[derive(Debug)]
 pub(super) struct Section {
-    /// Its name; dots for tables in tables.
+    /// Its name; dots separate nested tables.
     pub(super) name: &'static str,
-    /// It can come several times, as `[[name]]`, and must come once at least if it is needed.
+    /// Whether it can occur several times, as `[[name]]`; then it must occur at least once if it is needed.
     pub(super) many: bool,
     pub(super) needed: bool,
     pub(super) keys: &'static [Key],

@@ -1,15 +1,15 @@
-//! The points of an experiment: one for each value, or pair of values, of the keys that are swept, in each case.
+//! The points of an experiment: one for each value, or pair of values, of the swept keys, in each case.
 
 use super::cases::{self, Case, CASE};
 use super::mistake::{Mistake, Place};
 use super::path;
 use super::tree::{Node, Table, Value};
 
-/// Most keys that can be swept together, and most points.
+/// Maximum number of keys that can be swept together, and of points.
 const KEYS_MOST: usize = 2;
 const POINTS_MOST: usize = 10_000;
 
-/// A key that is swept.
+/// A swept key.
 #[derive(Clone, Debug)]
 pub(super) struct Axis {
     /// Its path.
@@ -19,7 +19,7 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// Values as numbers, in base units where they have one; `None` when one is not a number.
+    /// The values as numbers, in base units where they have one; `None` when one is not a number.
     pub(super) fn numbers(&self) -> Option<Vec<f64>> {
         self.values.iter().map(|node| number(&node.value)).collect()
     }
@@ -36,7 +36,7 @@ pub(super) fn number(value: &Value) -> Option<f64> {
     }
 }
 
-/// What is swept: cases first, then keys in the order of the file.
+/// The axes of the sweep: cases first, then keys in the order of the file.
 pub(super) fn axes(root: &Table, cases: &[Case]) -> Result<Vec<Axis>, Mistake> {
     let axes: Vec<Axis> = cases::axis(cases).into_iter().chain(keys(root)?).collect();
     let points: usize = axes.iter().map(|axis| axis.values.len()).product();
@@ -49,7 +49,7 @@ pub(super) fn axes(root: &Table, cases: &[Case]) -> Result<Vec<Axis>, Mistake> {
     }
 }
 
-/// Complains of a key that says what is printed: all points have the same columns, those of the first.
+/// Rejects a key that determines what is printed: all points have the same columns, those of the first.
 pub(super) fn is_of_a_point(key: &str, at: Place) -> Result<(), Mistake> {
     match key.split('.').next() {
         Some("print") => {
@@ -87,7 +87,7 @@ fn keys(root: &Table) -> Result<Vec<Axis>, Mistake> {
     Ok(axes)
 }
 
-/// Gives a key other values in its place, or takes one more.
+/// Replaces the values of a swept key, or adds a key to the sweep.
 pub(super) fn set(root: &mut Table, key: &str, values: Node) -> Result<(), Mistake> {
     let place = values.place;
     let sweep = root.table("sweep", place);
@@ -107,7 +107,7 @@ pub(super) fn set(root: &mut Table, key: &str, values: Node) -> Result<(), Mista
     Ok(())
 }
 
-/// Takes a key out, however it is written; says whether it was there.
+/// Removes a key from the sweep, however it is written. Returns whether it was there.
 pub(super) fn remove(root: &mut Table, key: &str) -> bool {
     let mut entries = root.entries.iter_mut();
     let sweep = entries.find(|entry| entry.key == "sweep");
@@ -117,7 +117,7 @@ pub(super) fn remove(root: &mut Table, key: &str) -> bool {
     }
 }
 
-/// Gives a key other values, however it is written; says whether it was there.
+/// Replaces the values of a key, however it is written. Returns whether it was there.
 fn replace_in(table: &mut Table, key: &str, values: &Node) -> bool {
     table.entries.iter_mut().any(|entry| {
         let rest = key
@@ -180,7 +180,7 @@ fn collect(prefix: &str, table: &Table, axes: &mut Vec<Axis>) -> Result<(), Mist
     Ok(())
 }
 
-/// The places of the values of each point, the last key changing fastest.
+/// The places of the values of each point; the last key changes fastest.
 pub(super) fn places(axes: &[Axis]) -> Vec<Vec<usize>> {
     let mut all = vec![Vec::new()];
     for axis in axes {
@@ -206,7 +206,7 @@ pub(super) fn at(
             continue;
         }
         let value = &axis.values[place];
-        // What is wrong with the path is said of the key, what is wrong with a value of the value.
+        // Errors of the path are reported at the key, errors of a value at the value.
         path::set(&mut root, &axis.key, value, axis.place)?;
         path::set(&mut root, &axis.key, value, value.place)?;
     }

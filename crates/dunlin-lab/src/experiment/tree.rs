@@ -1,12 +1,11 @@
-//! The text of an experiment as a tree of values, each of which knows where it was written: in the file, or in a
-//! `--set`.
+//! The text of an experiment as a tree of values with their places: in the file, or in a `--set`.
 
 use toml::de::{DeTable, DeValue};
 use toml::Spanned;
 
 use super::mistake::{Mistake, Place};
 
-/// A value and where it was written.
+/// A value and its place.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) value: Value,
@@ -17,12 +16,12 @@ pub(super) struct Node {
 #[derive(Clone, Debug)]
 pub(super) enum Value {
     Text(String),
-    /// As it was written, and what it is.
+    /// The text as written, and its value.
     Number(String, f64),
     Flag(bool),
     List(Vec<Node>),
     Table(Table),
-    /// What has no place in an experiment: dates.
+    /// Values not used in experiments: dates.
     Date(String),
 }
 
@@ -49,7 +48,7 @@ impl Table {
         self.entries.iter().find(|entry| entry.key == key)
     }
 
-    /// Sets a key, which need not be there.
+    /// Sets a key, which may be missing.
     pub(super) fn set(&mut self, key: &str, node: Node) {
         match self.entries.iter_mut().find(|entry| entry.key == key) {
             Some(entry) => entry.node = node,
@@ -61,7 +60,7 @@ impl Table {
         }
     }
 
-    /// The table of this name, made if it is not there. `None`: there is something else.
+    /// The table with this name, created if it is missing. `None` if the name has another value.
     pub(super) fn table(&mut self, key: &str, place: Place) -> Option<&mut Node> {
         if self.entry(key).is_none() {
             let value = Value::Table(Self::default());
@@ -75,7 +74,7 @@ impl Table {
 }
 
 impl Value {
-    /// How a message shows it.
+    /// The value as shown in messages.
     pub(super) fn shown(&self) -> String {
         match self {
             Self::Text(text) => format!("{text:?}"),
@@ -86,7 +85,7 @@ impl Value {
         }
     }
 
-    /// As a label of a point: without quotes.
+    /// The value as a label of a point, without quotes.
     pub(super) fn label(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -105,7 +104,7 @@ pub(super) fn parse(text: &str) -> Result<Table, Mistake> {
     Ok(table_of(table.get_ref(), &|offset| Place::File(offset)))
 }
 
-/// A value on the command line: as in the file, but text needs no quotes.
+/// Parses a value on the command line: as in the file, but text needs no quotes.
 pub(super) fn scalar(text: &str, place: Place) -> Node {
     match DeValue::parse(text) {
         Ok(value) => Node {

@@ -2,24 +2,24 @@
 
 use std::time::Duration;
 
-/// A dimension: its units, each with how many of the base unit it is. The base unit is the first.
+/// A dimension: its units, each with its value in base units. The base unit is the first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Dimension {
-    /// What a message calls it.
+    /// Its name in messages.
     pub(super) name: &'static str,
     pub(super) units: &'static [(&'static str, f64)],
-    /// Whether a number without a unit is of the base unit; zero needs none in any case.
+    /// Whether a number without a unit is in the base unit; zero never needs one.
     pub(super) bare: bool,
 }
 
-/// In nanoseconds.
+/// Time, in nanoseconds.
 pub(super) const TIME: Dimension = Dimension {
     name: "a time",
     units: &[("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)],
     bare: false,
 };
 
-/// In bytes.
+/// Sizes, in bytes.
 pub(super) const BYTES: Dimension = Dimension {
     name: "a size",
     units: &[
@@ -34,31 +34,31 @@ pub(super) const BYTES: Dimension = Dimension {
     bare: true,
 };
 
-/// From 0 to 1.
+/// Shares, from 0 to 1.
 pub(super) const SHARE: Dimension = Dimension {
     name: "a share",
     units: &[("", 1.0), ("%", 0.01)],
     bare: true,
 };
 
-/// In gigabits a second.
+/// Bandwidth, in gigabits per second.
 pub(super) const BANDWIDTH: Dimension = Dimension {
     name: "a bandwidth",
     units: &[("Gbps", 1.0), ("Mbps", 1e-3)],
     bare: false,
 };
 
-/// In calls a second.
+/// Rates, in calls per second.
 pub(super) const RATE: Dimension = Dimension {
     name: "a rate",
     units: &[("/s", 1.0), ("k/s", 1e3), ("M/s", 1e6)],
     bare: true,
 };
 
-/// A time with its unit, as files have it.
+/// Parses a time with its unit, as in files.
 ///
 /// # Errors
-/// When it is none.
+/// When it is malformed.
 pub fn time(text: &str) -> Result<Duration, String> {
     let nanoseconds = TIME.parse(text).filter(|time| *time >= 0.0);
     let time = nanoseconds.map(|time| Duration::from_nanos(time.round() as u64));
@@ -66,7 +66,7 @@ pub fn time(text: &str) -> Result<Duration, String> {
 }
 
 impl Dimension {
-    /// What its units are, for a message.
+    /// The units, for messages.
     pub(super) fn words(&self) -> String {
         let units: Vec<&str> = self.units.iter().map(|unit| unit.0).collect();
         let units: Vec<&str> = units.into_iter().filter(|unit| !unit.is_empty()).collect();
@@ -74,7 +74,7 @@ impl Dimension {
         format!("{} in {}{unit}", self.name, units.join(", "))
     }
 
-    /// A quantity that is written as text.
+    /// Parses a quantity written as text.
     pub(super) fn parse(&self, text: &str) -> Option<f64> {
         let text = text.trim();
         let begin = text.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '_')));
@@ -88,7 +88,7 @@ impl Dimension {
         found.map(|(_, factor)| number * factor)
     }
 
-    /// A number without a unit.
+    /// Converts a number without a unit.
     pub(super) fn number(&self, number: f64) -> Option<f64> {
         (self.bare || number == 0.0).then_some(number)
     }

@@ -1,49 +1,49 @@
-//! What a window of a run showed, before columns are made of it.
+//! Measurements of a window of a run, from which columns are computed.
 
 use dunlin_sim::Counters;
 
 use super::flows::Deepest;
 
-/// What one group of clients did in a window.
+/// Calls of one group of clients in a window.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
-    /// Calls that were answered.
+    /// Calls answered.
     pub(super) calls: u64,
     /// Calls that ended with an error.
     pub(super) failed: u64,
-    /// Bytes of requests and responses of those that were answered.
+    /// Bytes of requests and responses of answered calls.
     pub(super) bytes: u64,
-    /// Messages that they wrote, and requests in these.
+    /// Messages written, and requests in them.
     pub(super) messages: u64,
     pub(super) requests: u64,
-    /// Processes of the group.
+    /// Number of processes of the group.
     pub(super) processes: u64,
-    /// In nanoseconds, sorted.
+    /// Latencies in nanoseconds, sorted.
     pub(super) latencies_ns: Vec<u64>,
 }
 
-/// What one group of flows did in a window.
+/// Flows of one group in a window.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FlowTally {
-    /// From a flow's start to its end, of those that ended: in nanoseconds, sorted.
+    /// Times from start to end of the flows that ended: in nanoseconds, sorted.
     pub(super) times_ns: Vec<u64>,
-    /// Flows that have begun until the end of the window and not ended.
+    /// Flows that have begun by the end of the window and not ended.
     pub(super) unfinished: u64,
-    /// Bytes of those that ended.
+    /// Bytes of the flows that ended.
     pub(super) bytes: u64,
 }
 
-/// What one group of verbs did in a window.
+/// Verbs of one group in a window.
 #[derive(Clone, Debug, Default)]
 pub(super) struct VerbTally {
-    /// Requests that are done, or answered where they are.
+    /// Requests completed, or answered if they have answers.
     pub(super) done: u64,
-    /// From posting to completion of those that were signaled, or to the answer: in nanoseconds, sorted.
+    /// Times from posting to completion of signaled requests, or to the answer: in nanoseconds, sorted.
     pub(super) times_ns: Vec<u64>,
 }
 
 impl VerbTally {
-    /// Adds what the group did in a window that follows.
+    /// Adds the values of the following window.
     pub(super) fn add(&mut self, next: &Self) {
         self.done += next.done;
         self.times_ns.extend(&next.times_ns);
@@ -51,7 +51,7 @@ impl VerbTally {
 }
 
 impl Tally {
-    /// Adds what the group did in a window that follows.
+    /// Adds the values of the following window.
     pub(super) fn add(&mut self, next: &Self) {
         self.calls += next.calls;
         self.failed += next.failed;
@@ -64,7 +64,7 @@ impl Tally {
 }
 
 impl FlowTally {
-    /// Adds what the group did in a window that follows.
+    /// Adds the values of the following window.
     pub(super) fn add(&mut self, next: &Self) {
         self.times_ns.extend(&next.times_ns);
         self.bytes += next.bytes;
@@ -72,29 +72,29 @@ impl FlowTally {
     }
 }
 
-/// What a window showed.
+/// Measurements of a window.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Window {
     pub(super) nanoseconds: u64,
-    /// By group of clients.
+    /// Calls, by group of clients.
     pub(super) clients: Vec<Tally>,
-    /// By group of flows.
+    /// Flows, by group.
     pub(super) flows: Vec<FlowTally>,
-    /// By group of verbs.
+    /// Verbs, by group.
     pub(super) verbs: Vec<VerbTally>,
     pub(super) queues: Deepest,
-    /// What hosts counted, by group of hosts.
+    /// Counters of hosts, by group of hosts.
     pub(super) hosts: Vec<Vec<Counted>>,
-    /// What the server's host counted, and all hosts together.
+    /// Counters of the server's host, and of all hosts together.
     pub(super) server: Counted,
     pub(super) all: Counted,
     pub(super) switches: Switches,
     pub(super) server_cores: usize,
-    /// Queue pairs that the server has active at the end of the window.
+    /// Number of the server's queue pairs active at the end of the window.
     pub(super) active: usize,
 }
 
-/// What hosts counted in a window.
+/// Counters of hosts in a window.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counted {
     pub(super) before: Counters,
@@ -107,17 +107,17 @@ impl Counted {
     }
 }
 
-/// What switches counted in a window.
+/// Counters of switches in a window.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Switches {
     pub(super) drops: u64,
     pub(super) marks: u64,
     pub(super) pauses: u64,
-    /// Most bytes in the buffer of one of them, since the cluster was made.
+    /// Maximum bytes in the buffer of one of them, since the cluster was created.
     pub(super) most_bytes: u64,
 }
 
-/// What this share of sorted values is below; `None`: there are none.
+/// The quantile `share` of sorted values; `None` if there are none.
 fn at_share(sorted: &[u64], share: f64) -> Option<u64> {
     let place = (sorted.len() as f64 * share) as usize;
     let place = place.min(sorted.len().saturating_sub(1));
@@ -133,17 +133,17 @@ impl Window {
         self.total(|tally| tally.calls)
     }
 
-    /// Millions of calls a second.
+    /// Millions of calls per second.
     pub(super) fn rate(&self) -> f64 {
         self.calls() * 1e3 / self.nanoseconds as f64
     }
 
-    /// Millions of calls and verbs a second: whether that still changes says whether a load has settled.
+    /// Millions of calls and verbs per second: a load has settled when this no longer changes.
     pub(super) fn pace(&self) -> f64 {
         self.rate() + self.mops(self.verbs_done())
     }
 
-    /// Millions a second of what was counted.
+    /// `count` in millions per second.
     pub(super) fn mops(&self, count: f64) -> f64 {
         count * 1e3 / self.nanoseconds as f64
     }
@@ -152,7 +152,7 @@ impl Window {
         self.verbs.iter().map(|tally| tally.done).sum::<u64>() as f64
     }
 
-    /// Of all verbs.
+    /// The quantile `share` of the times of all verbs.
     pub(super) fn verb_time_us(&self, share: f64) -> f64 {
         let all = self.verbs.iter().flat_map(|tally| &tally.times_ns);
         let mut all: Vec<u64> = all.copied().collect();
@@ -160,14 +160,13 @@ impl Window {
         at_share(&all, share).map_or(f64::NAN, |ns| ns as f64 / 1e3)
     }
 
-    /// A counter of all hosts that columns are of.
+    /// The sum of a counter over all hosts.
     pub(super) fn of_hosts(&self, counter: fn(&Counters) -> u64) -> f64 {
         let hosts = self.hosts.iter().flatten();
         hosts.map(|counted| counted.of(counter)).sum()
     }
 
-    /// Requests of a message; presets without messages of several have one in each. Nothing of it is known where
-    /// nobody called.
+    /// Requests per message; 1 for presets that do not combine requests. NaN if there were no calls.
     pub(super) fn coalescing(&self) -> f64 {
         match self.total(|tally| tally.messages) {
             0.0 if self.calls() == 0.0 => f64::NAN,
@@ -176,7 +175,7 @@ impl Window {
         }
     }
 
-    /// So much of each call that was answered; of none it is not known.
+    /// `count` per answered call; NaN if there were none.
     pub(super) fn per_call(&self, count: f64) -> f64 {
         match self.calls() {
             0.0 => f64::NAN,
@@ -220,7 +219,7 @@ impl Window {
         sum / all.len() as f64 / 1e3
     }
 
-    /// With the clients of one group alone.
+    /// The window with the clients of one group only.
     pub(super) fn of_group(&self, group: usize) -> Self {
         Self {
             clients: self.clients.get(group).cloned().into_iter().collect(),
@@ -228,7 +227,7 @@ impl Window {
         }
     }
 
-    /// With the verbs of one group alone.
+    /// The window with the verbs of one group only.
     pub(super) fn of_verb_group(&self, group: usize) -> Self {
         Self {
             verbs: self.verbs.get(group).cloned().into_iter().collect(),
@@ -236,7 +235,7 @@ impl Window {
         }
     }
 
-    /// With one group of hosts alone.
+    /// The window with one group of hosts only.
     pub(super) fn of_host_group(&self, group: usize) -> Self {
         Self {
             hosts: self.hosts.get(group).cloned().into_iter().collect(),
@@ -244,7 +243,7 @@ impl Window {
         }
     }
 
-    /// With the flows of one group alone.
+    /// The window with the flows of one group only.
     pub(super) fn of_flow_group(&self, group: usize) -> Self {
         Self {
             flows: self.flows.get(group).cloned().into_iter().collect(),

@@ -1,10 +1,10 @@
-//! Wrong files and what is said of them.
+//! Wrong files and their error messages.
 
 use std::path::Path;
 
 use super::{Experiment, Settings};
 
-/// A file that is right; a wrong one differs by one line.
+/// A correct file; a wrong one differs by one line.
 const RIGHT: &str = r#"
 [topology]
 switch = "sx1012"
@@ -33,7 +33,7 @@ columns = ["rate"]
 x = "clients.threads"
 "#;
 
-/// What is replaced in [`RIGHT`], by what, and the message.
+/// The text replaced in [`RIGHT`], its replacement, and the message.
 const WRONG: &[(&str, &str, &str)] = &[
     (
         "[topology]",
@@ -275,7 +275,7 @@ fn wrong_files_are_told_where_and_what() {
     assert!(differ.is_empty(), "{}", differ.join("\n"));
 }
 
-/// Flows from a file, and what is wrong with it: the file has its own line.
+/// Flows from a file, and errors in it: the message names the line of that file.
 #[test]
 fn a_wrong_list_of_flows_is_told_by_its_line() {
     let folder = tempfile::tempdir().unwrap();
@@ -405,7 +405,7 @@ fn wrong_settings_are_told_as_they_were_given() {
     ];
     for (set, message) in cases {
         let said = complaint(RIGHT, &[set]).unwrap_or_default();
-        // Parameters of a NIC are many.
+        // There are many parameters of a NIC.
         let said = said
             .split(" (there are: tx_wqe_ns")
             .next()

@@ -1,14 +1,15 @@
-//! The freeze: what the scorecard may be read with. Parameter files, by their hashes and with what each was fitted to;
-//! the simulator's sources; the prices of instructions; the figures and loads with their constants.
+//! The freeze: what the scorecard was frozen with. It covers parameter files, by their hashes and with what each was
+//! fitted to; the simulator's sources; the prices of instructions; the figures and loads with their constants.
 //!
-//! `data/frozen.toml` is checked in. What differs from it has been changed since it was frozen; claims of the class
+//! `data/frozen.toml` is checked in. Whatever differs from it has been changed since it was frozen; claims of the class
 //! `predict` are then not judged, because nobody could tell whether the change was made for their sake. Freezing anew
-//! is a decision: `dunlin lab freeze` wants a scorecard of exactly this code in which every calibrating row holds (or
-//! misses by name: `admitted`), and prints a manifest to be checked in. Sources count without comments and tests.
+//! is a decision: `dunlin lab freeze` requires a scorecard of exactly this code in which every calibrating row holds
+//! (or misses by name: `admitted`), and prints a manifest to be checked in. Sources count without comments and tests.
 //!
-//! The code that is experimented on, protocols and verbs, has one hash. A change of it does not stop the judging, for
-//! it is what the claims are about; the scorecard says so, and that no verdict is a first one then. Where protocols
-//! alone changed the scorecard of those before may stand for them, and the manifest says of which it is.
+//! The code that is experimented on, protocols and verbs, has one hash. A change of it does not prevent judging,
+//! because the claims are about this code; the scorecard then says so, and that no verdict is a first one. Where only
+//! protocols changed, the scorecard of those before may be used for them, and the manifest says of which protocols it
+//! is.
 
 mod source;
 
@@ -33,11 +34,11 @@ pub struct Manifest {
     pub date: String,
     /// What changed since the freeze before it, and why.
     pub why: String,
-    /// Calibrating rows that missed when it was frozen.
+    /// Calibrating rows that missed at the freeze.
     pub admitted: Vec<String>,
     /// The hash of the protocols' code.
     pub protocols: String,
-    /// The scorecard that it rests on; manifests before the fifty-fifth freeze do not tell.
+    /// The scorecard that it is based on; manifests before the fifty-fifth freeze do not have it.
     pub card: Option<Rests>,
     /// The parameter files.
     pub file: Vec<Entry>,
@@ -45,13 +46,13 @@ pub struct Manifest {
     pub sources: BTreeMap<String, String>,
 }
 
-/// What a manifest says of its scorecard.
+/// A manifest's data about its scorecard.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rests {
-    /// The hash of the protocols that it was made with: not the manifest's where they changed after it.
+    /// The hash of the protocols with which it was made: not the manifest's if they changed after it.
     pub protocols: String,
-    /// By how many seeds.
+    /// Number of seeds.
     pub seeds: u16,
 }
 
@@ -61,28 +62,28 @@ pub struct Rests {
 pub struct Entry {
     /// Its name in `crates/dunlin-sim/params/`.
     pub name: String,
-    /// Its hash, as `sha256sum` gives it.
+    /// Its hash, in the format of `sha256sum`.
     pub sha256: String,
-    /// What its values were fitted to: ids of `claims.csv`, or rows of the calibration data in words.
+    /// What its values were fitted to: ids of `claims.csv`, or descriptions of rows of the calibration data.
     pub fitted_to: Vec<String>,
 }
 
-/// How the parameters stand to the manifest.
+/// Comparison of the parameters with the manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Freeze {
     /// The day of the freeze.
     pub date: String,
-    /// One hash of all parameter files and sources that are compiled in, 16 hexadecimal digits.
+    /// One hash of all compiled-in parameter files and sources, 16 hexadecimal digits.
     pub hash: String,
-    /// What differs, in words; empty when all of it is frozen.
+    /// Differences, in words; empty when everything is frozen.
     pub differences: Vec<String>,
-    /// Calibrating rows that missed when it was frozen.
+    /// Calibrating rows that missed at the freeze.
     pub admitted: Vec<String>,
-    /// The hash of the protocols that are compiled in.
+    /// The hash of the compiled-in protocols.
     pub protocols: String,
-    /// Whether they are not what the freeze was made with.
+    /// Whether they differ from those at the freeze.
     pub protocols_changed: bool,
-    /// What somebody has put in the place of the papers' NICs, processors and switches; no claim is judged by it.
+    /// What the user has replaced of the papers' NICs, processors and switches; no claim is judged with it.
     pub replaced: Vec<String>,
 }
 
@@ -112,7 +113,7 @@ pub fn manifest() -> Manifest {
     toml::from_str(FROZEN).expect("the manifest is right")
 }
 
-/// Compares what is compiled in with the manifest.
+/// Compares the compiled-in files with the manifest.
 pub fn check() -> Freeze {
     let sources = SOURCES.iter().copied();
     compare(&manifest(), &parameters(), sources, PROTOCOLS)
@@ -165,17 +166,17 @@ fn compare<'a>(
     }
 }
 
-/// What of a scorecard a freeze rests on, as `dunlin lab score --json` prints it.
+/// The part of a scorecard that a freeze needs, as `dunlin lab score --json` prints it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Card {
-    /// With which parameters it was made.
+    /// The parameters with which it was made.
     pub parameters: CardParameters,
     /// Its rows.
     pub rows: Vec<CardRow>,
-    /// Whether all figures that were asked for have run; a card that does not say so is not whole.
+    /// Whether all requested figures have run; a card that does not say so is not complete.
     #[serde(default)]
     pub complete: bool,
-    /// Those that could not.
+    /// Figures that could not run.
     #[serde(default)]
     pub failed: Vec<Failed>,
 }
@@ -189,14 +190,14 @@ pub struct CardParameters {
     pub protocols: String,
     /// Whether figures ran with little effort.
     pub quick: bool,
-    /// By how many seeds each figure ran.
+    /// Number of seeds with which each figure ran.
     pub seeds: u16,
 }
 
 /// A row of a scorecard.
 #[derive(Clone, Debug, Deserialize)]
 pub struct CardRow {
-    /// Its name.
+    /// Id of the row.
     pub id: String,
     /// Its class.
     pub class: Use,
@@ -204,7 +205,7 @@ pub struct CardRow {
     pub verdict: Verdict,
     /// What was measured, or why nothing was.
     pub why: String,
-    /// Its answers, where there are several.
+    /// Its answers, if there are several.
     #[serde(default)]
     pub parts: Vec<CardPart>,
 }
@@ -212,7 +213,7 @@ pub struct CardRow {
 /// One of several answers of a row.
 #[derive(Clone, Debug, Deserialize)]
 pub struct CardPart {
-    /// Its name.
+    /// Id of the answer.
     pub id: String,
     /// Its verdict.
     pub verdict: Verdict,
@@ -230,9 +231,9 @@ const MEASUREMENTS: [&str; 8] = [
     "calibration.csv Connect-IB",
 ];
 
-/// Why nothing may be frozen on this scorecard: it is of other code or of a quick run, figures of it could not be run
-/// or were left out, or a calibrating row is not there, has a figure and was not judged, or misses and is not admitted
-/// by name. Other protocols are no reason.
+/// Checks whether a freeze may be based on this scorecard. It may not if the card is of other code or of a quick run,
+/// if figures could not be run or were left out, or if a calibrating row is missing, has a figure and was not judged,
+/// or misses and is not admitted by name. Other protocols are no reason.
 ///
 /// # Errors
 /// The reasons, each a sentence.
@@ -272,7 +273,7 @@ pub fn allowed(card: &Card, admitted: &[String]) -> Result<(), Vec<String>> {
             reasons.push(format!("{id}, a calibrating row, is not in the scorecard"));
         }
     }
-    // What this program calls calibrating is so whatever the card says.
+    // Rows that this program classifies as calibrating count whatever the card says.
     let matters = |row: &&CardRow| row.class == Use::Calibrate || wanted.contains(&row.id.as_str());
     for row in card.rows.iter().filter(matters) {
         let id = &row.id;
@@ -308,7 +309,7 @@ pub fn allowed(card: &Card, admitted: &[String]) -> Result<(), Vec<String>> {
     }
 }
 
-/// What is to be said of a scorecard of other protocols than this program's, if it is one.
+/// A remark if a scorecard was made with other protocols than this program's.
 pub fn of_other_protocols(card: &Card) -> Option<String> {
     let theirs = &card.parameters.protocols;
     (theirs != PROTOCOLS).then(|| {
@@ -319,7 +320,7 @@ pub fn of_other_protocols(card: &Card) -> Option<String> {
     })
 }
 
-/// A manifest for the files as they are now, keeping what the old one says of each; to be checked in after thought.
+/// A manifest for the present files, keeping the old one's data on each; to be checked in after thought.
 pub fn renewed(date: &str, why: &str, admitted: &[String], card: &Card) -> String {
     let old = manifest();
     let mut text = format!(

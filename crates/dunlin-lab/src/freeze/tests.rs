@@ -1,9 +1,9 @@
-//! What a freeze covers, and on which scorecards it may rest.
+//! Tests of what a freeze covers, and on which scorecards it may be based.
 
 use super::*;
 use crate::claims::{claims, Use};
 
-/// This fails when a parameter file was changed and not frozen anew.
+/// Fails when a parameter file was changed and not frozen anew.
 #[test]
 fn the_parameters_are_frozen() {
     let freeze = check();
@@ -25,7 +25,7 @@ fn nothing_was_fitted_to_a_prediction() {
     }
 }
 
-/// The freeze as it would be with one file's text changed, and the names of all sources as they are read now.
+/// The freeze with one file's text changed, and the names of all sources as they are read now.
 fn with_change(file: &str, from: &str, to: &str) -> Freeze {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("..")
@@ -44,7 +44,7 @@ fn with_change(file: &str, from: &str, to: &str) -> Freeze {
     compare(&manifest(), &parameters(), sources, PROTOCOLS)
 }
 
-/// No prediction is judged with what differs by this change.
+/// Checks that no prediction is judged with this change.
 fn not_judged(freeze: &Freeze, file: &str) {
     use crate::figure::{Figure, Findings};
     const FIGURE: Figure = Figure {
@@ -174,7 +174,7 @@ fn row(id: &str, class: Use, verdict: Verdict, why: &str) -> CardRow {
     }
 }
 
-/// A scorecard of this program in which all calibrating rows hold that have a figure.
+/// A scorecard of this program in which all calibrating rows with a figure hold.
 fn card() -> Card {
     let calibrate = |id: &str| match reason(id) {
         Some(why) => row(id, Use::Calibrate, Verdict::NotRun, &why),
@@ -199,7 +199,7 @@ fn card() -> Card {
     }
 }
 
-/// The reason, of one only, why nothing may be frozen on this card.
+/// The only reason why nothing may be frozen on this card.
 fn refused(card: &Card, admitted: &[String]) -> String {
     let reasons = allowed(card, admitted).unwrap_err();
     let [reason] = <[String; 1]>::try_from(reasons).expect("one reason");

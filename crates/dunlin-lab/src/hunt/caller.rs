@@ -1,4 +1,4 @@
-//! A thread of a client in a hunt: it calls, and checks that each call ends once, with its own answer or an error.
+//! A client thread in a hunt: it calls, and checks that each call ends once, with its own answer or an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -15,32 +15,32 @@ use crate::dice::{bytes_of, Dice};
 pub(super) const ECHO: u16 = 1;
 /// Refuses, with [`refusal`].
 pub(super) const FAIL: u16 = 2;
-/// Answers with [`response`], later and from another thread of the server's.
+/// Answers with [`response`], later and from another thread of the server.
 pub(super) const LATER: u16 = 3;
-/// There is none.
+/// A handler that does not exist.
 const ABSENT: u16 = 99;
 
-/// Answers with [`response`], after it has asked another server.
+/// Answers with [`response`], after calling another server.
 pub(super) const NESTED: u16 = 4;
-/// What it refuses with when the other server does not answer.
+/// The refusal when the other server does not answer.
 pub(super) const NOT_NESTED: u32 = 0x4e45_5354;
-/// Bytes that say whose request it is.
+/// Bytes that identify a request.
 pub(super) const KEY_BYTES: usize = 16;
 
-/// No call takes longer unless its connection is lost: packets are lost for two milliseconds at most, and sent again
+/// No call takes longer unless its connection is lost: packets are lost for at most two milliseconds, and sent again
 /// after half a second.
 pub(super) const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Connections that a thread makes anew.
+/// Maximum number of new connections of a thread.
 pub(super) const LIVES: usize = 3;
 
-/// What a thread does.
+/// The load of a thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     pub(super) calls: u64,
     pub(super) outstanding: usize,
     pub(super) longest: usize,
-    /// One call in so many is followed by a rest.
+    /// One call in this many is followed by a rest.
     pub(super) rests: u64,
 }
 
@@ -65,14 +65,14 @@ impl std::fmt::Display for Load {
     }
 }
 
-/// What of a thread ended with an error.
+/// An operation of a thread that ended with an error.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Part {
     /// A call of this number, to this handler.
     Call(u64, u16),
-    /// Something with a region.
+    /// An operation on a region.
     Region,
-    /// A pipeline, with so many calls that are out.
+    /// A pipeline, with this many calls outstanding.
     Pipeline(usize),
 }
 
@@ -86,31 +86,31 @@ impl std::fmt::Display for Part {
     }
 }
 
-/// What a thread saw.
+/// Record of a thread.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     pub(super) made: u64,
-    /// Calls that ended with what the handler said, and with what else.
+    /// Calls that ended with the handler's answer, and with anything else.
     pub(super) answered: BTreeSet<u64>,
     pub(super) errors: Vec<(Part, CallError)>,
-    /// Calls whose handler asks another server, and errors of theirs.
+    /// Calls whose handler calls another server, and their errors.
     pub(super) asked: BTreeSet<u64>,
     pub(super) nested: Vec<CallError>,
-    /// Calls that were said to be lost, and whether they were said to be executed.
+    /// Calls reported as lost, and whether they were reported as executed.
     pub(super) lost: BTreeMap<u64, bool>,
     pub(super) wrong: Vec<String>,
     pub(super) ended: bool,
 }
 
 impl Log {
-    /// Calls that asked another server and have not brought its answer: until they end at the server each keeps one of
-    /// its lane's places, also when its caller has given it up.
+    /// Number of calls that called another server and have not returned its answer: until they end at the server each
+    /// keeps one of its lane's places, even when its caller has given it up.
     pub(super) fn kept_places(&self) -> usize {
         self.asked.difference(&self.answered).count()
     }
 }
 
-/// A thread.
+/// State of a thread.
 pub(super) struct Caller {
     pub(super) number: u64,
     pub(super) pipeline: Pipeline,
@@ -120,15 +120,15 @@ pub(super) struct Caller {
     pub(super) log: Arc<Mutex<Log>>,
 }
 
-/// Whose request it is: thread and call.
+/// Key of a request: thread and call.
 pub(super) fn read_key(payload: &[u8]) -> Option<(u64, u64)> {
     let (thread, rest) = payload.split_first_chunk()?;
     let (call, _) = rest.split_first_chunk()?;
     Some((u64::from_le_bytes(*thread), u64::from_le_bytes(*call)))
 }
 
-/// What a call is answered with, and no other: its key, and bytes behind it. A few answers are empty, though one of those
-/// is like the other, because an answer without bytes is a case of its own.
+/// The unique answer of a call: its key, and bytes behind it. A few answers are empty, and so not unique, because an
+/// answer without bytes is a case of its own.
 pub(super) fn response(thread: u64, call: u64) -> Vec<u8> {
     let drawn = (thread * 31 + call * 7) as usize;
     if drawn % 41 == 0 {
@@ -140,22 +140,22 @@ pub(super) fn response(thread: u64, call: u64) -> Vec<u8> {
     bytes
 }
 
-/// Words of a refusal.
+/// Message of a refusal.
 pub(super) const AS_ASKED: &str = "as asked";
 
-/// What a call is refused with, and no other.
+/// The unique refusal code of a call.
 pub(super) fn refusal(thread: u64, call: u64) -> u32 {
     (thread << 16 | call) as u32
 }
 
-/// A request that was drawn.
+/// A random request.
 pub(super) struct Drawn {
     pub(super) call: u64,
     pub(super) handler: u16,
     pub(super) payload: Vec<u8>,
 }
 
-/// Draws the next request of a thread, of `longest` bytes beside its key at most.
+/// Draws the next request of a thread, with at most `longest` bytes in addition to its key.
 pub(super) fn draw_request(thread: u64, call: u64, longest: usize, dice: &mut Dice) -> Drawn {
     let handler = match dice.between(0, 19) {
         0 => FAIL,
@@ -175,7 +175,7 @@ pub(super) fn draw_request(thread: u64, call: u64, longest: usize, dice: &mut Di
     }
 }
 
-/// Notes how a call has ended.
+/// Records how a call has ended.
 pub(super) fn judge(
     log: &mut Log,
     thread: u64,
@@ -207,7 +207,7 @@ pub(super) fn judge(
             let what = format!("the answer of handler {handler} to {call} is another's");
             log.wrong.push(what);
         }
-        // Said by the server, to somebody: no connection that is lost is a cause of it.
+        // Reported by a server, to some caller: a lost connection does not explain it.
         (handler, Err(error @ (CallError::Handler { .. } | CallError::UnknownHandler(_)))) => {
             let what = format!("the refusal of handler {handler} to {call} is another's: {error}");
             log.wrong.push(what);
@@ -255,7 +255,7 @@ impl Caller {
                         made += 1;
                     }
                     Ok(false) => break,
-                    // What is out, if anything is, ends by the wait below.
+                    // Outstanding calls, if any, end by the wait below.
                     Err(error) => {
                         Self::fails(&log, (Part::Call(made, drawn.handler), error));
                         refused = true;
@@ -287,7 +287,7 @@ impl Caller {
                     let what = format!("{error}: {} calls did not end", out.len());
                     log.lock().expect("nobody panicked").wrong.push(what);
                 }
-                // Of those that wait for another server it may be nobody's fault.
+                // Calls that wait for another server may be late without a fault.
                 if late && out.values().all(|&handler| handler == NESTED) {
                     log.lock().expect("nobody panicked").nested.push(error);
                 } else {
@@ -295,7 +295,7 @@ impl Caller {
                 }
                 out.clear();
                 lives -= 1;
-                // A peer that does not answer at all will not answer the next time.
+                // A peer that does not answer at all will not answer the next time either.
                 let next = if late || lives == 0 {
                     None
                 } else {

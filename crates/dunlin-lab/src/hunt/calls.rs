@@ -1,5 +1,5 @@
-//! A hunt's load of calls: a server and clients of `dunlin-rpc` with any of its presets, whose threads call and check
-//! what they get.
+//! The calls of a hunt: a server and clients of `dunlin-rpc` with any of its presets, whose threads call and check the
+//! results.
 
 mod ends;
 mod put_off;
@@ -26,17 +26,16 @@ use crate::dice::{bytes_of, Dice};
 use ends::Cause;
 use put_off::PutOff;
 
-/// Presets whose packets nobody sends again: a call ends with `PacketLost` where one is lost, a second later.
+/// Presets whose packets are not retransmitted: when one is lost, a call ends with `PacketLost` a second later.
 const LOSSY: [Preset; 2] = [Preset::Fasst, Preset::Herd];
-/// How often time goes on until everybody has ended, and by how much. A thread may lose most of its calls, a second
-/// each.
+/// Number and length of the steps within which all must end. A thread may lose most of its calls, a second each.
 const STEPS: usize = 10_000;
 const STEP_NS: u64 = 20_000_000;
-/// Within which something must have happened while threads call: a device tries for five seconds, and then a new
+/// Time within which there must be progress while threads call: a device retries for five seconds, and then a new
 /// connection may take as long as a call may.
 const HANGING_NS: u64 = 15_000_000_000;
-/// In which a server must have noticed that its clients are gone: it probes them each second, and a device tries for
-/// five.
+/// Time within which a server must have noticed that its clients are gone: it probes them each second, and a device
+/// retries for five.
 const FORGETTING_NS: u64 = 15_000_000_000;
 
 /// A client and its threads.
@@ -46,11 +45,11 @@ struct Party {
     preset: Preset,
     client: Client,
     threads: usize,
-    /// One of its threads closes it.
+    /// Whether one of its threads closes it.
     closes: bool,
 }
 
-/// How often each call was executed, and what was wrong with requests.
+/// Number of executions of each call, and errors in requests.
 type Executed = Arc<Mutex<(BTreeMap<(u64, u64), usize>, Vec<String>)>>;
 
 pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
@@ -68,7 +67,7 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
         dice,
         (&executed, &put_off, &nested),
     ));
-    // Another server, which handlers of the first ask.
+    // Another server, which handlers of the first call.
     let second_host = terrain.any_host(dice);
     let second = Server::unbound()
         .handle(ECHO, |request, reply| reply.write(request.payload()))
@@ -158,7 +157,7 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
         Some((host, 1 << 16 | dice.between(0, 7) as u32))
     });
     let live = |host: HostId| !faults.crashed.contains(&host);
-    // A server may end while clients call, as by its shutdown.
+    // A server may end while clients call, as in a shutdown.
     let mut server = Some(server);
     let vanishes = dice.chance(1, 16) && live(server_host);
     if vanishes {
@@ -169,7 +168,7 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
         let mut all = logs.iter();
         all.all(|(host, _, log)| !live(*host) || lock(log).ended)
     };
-    // Calls that ask a server that is gone end one after the other, each after a device's tries.
+    // Calls to a server that is gone end one after the other, each after a device's retries.
     let progress = || -> usize {
         let of = |log: &Log| {
             log.made as usize + log.answered.len() + log.errors.len() + log.nested.len()
@@ -189,7 +188,7 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
     }
     let loses = |one, other| !terrain.lossless || faults.loses_between(one, other);
     let delays = |one, other| faults.delays_between(one, other);
-    // A handler that asks the second server does so from the first one's host.
+    // A handler calls the second server from the first one's host.
     let asking_is_disturbed = loses(server_host, second_host) || delays(server_host, second_host);
     let kept_places: Vec<usize> = (0..parties.len() as u64)
         .map(|joined| {
@@ -220,7 +219,7 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
     seen.violations.append(&mut lock(&executed).1);
     seen.violations.append(&mut lock(&nested.wrong));
     let late = dunlin::simulated_sleeps().1 - late_before;
-    // A wake-up may be lost with its packet, and come too late.
+    // A wake-up may be lost with its packet, and arrive too late.
     let callers = parties.iter().map(|party| party.host);
     let breaks = callers
         .chain([server_host, second_host])
@@ -242,7 +241,7 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
     for all in [&put_off, &nested] {
         all.over.store(true, Ordering::Relaxed);
     }
-    // The thread that asks may be at a call.
+    // The thread may be in a call.
     let answered = || answering.load(Ordering::Relaxed) == 0;
     for _ in 0..STEPS {
         if answered() || !live(server_host) {
@@ -268,12 +267,12 @@ fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     of.lock().expect("nobody panicked")
 }
 
-/// Dice for what is drawn since later: what a seed drew before it goes on drawing.
+/// A generator for what was added later, so that the numbers drawn from a seed before do not change.
 fn aside(dice: &Dice) -> Dice {
     Dice::new(dice.clone().next())
 }
 
-/// Whether nobody sends the packets of this preset again, where a server asks for datagrams so.
+/// Whether packets of this preset are not retransmitted if the server asks for datagrams in this way.
 fn is_lossy(preset: Preset, datagrams: Datagrams) -> bool {
     LOSSY.contains(&preset) || preset == Preset::Auto && datagrams == Datagrams::Always
 }
@@ -394,7 +393,7 @@ fn join(
     }
 }
 
-/// A client of a host that lives goes: closing waits for those who lead lanes, and they go on in virtual time only.
+/// Closes a client on a live host: closing waits for threads that lead lanes, which only run in virtual time.
 fn part(terrain: &Terrain, host: HostId, client: Client) -> Arc<AtomicBool> {
     let gone = Arc::new(AtomicBool::new(false));
     let left = Arc::clone(&gone);
@@ -405,7 +404,7 @@ fn part(terrain: &Terrain, host: HostId, client: Client) -> Arc<AtomicBool> {
     gone
 }
 
-/// Clients and server go; a server forgets the clients that are gone, the crashed ones too.
+/// Ends clients and server; checks that the server forgets the clients that are gone, including crashed ones.
 fn leave(
     terrain: &Terrain,
     (parties, datagrams): (Vec<Party>, Datagrams),
@@ -415,12 +414,12 @@ fn leave(
 ) {
     let cluster = &terrain.cluster;
     let mut leaving = Vec::new();
-    // A server does not notice that one whose datagrams do not come any more is dead, or that its goodbye was lost: it
-    // keeps the place until another wants it.
+    // A server does not notice that a client over datagrams has died, or that its goodbye was lost: it keeps the place
+    // until another client wants it.
     let over_datagrams =
         |party: &&Party| party.preset == Preset::Erpc || is_lossy(party.preset, datagrams);
     let over_them = parties.iter().filter(over_datagrams);
-    // Each thread's own, and the futures'.
+    // Those of the threads, and that of the futures.
     let lanes = |party: &Party| (party.threads + 1) * LIVES;
     let silent = over_them.map(lanes).sum();
     for party in parties {
@@ -450,7 +449,7 @@ fn leave(
     drop(server);
 }
 
-/// Any preset there is.
+/// A random preset.
 fn any_preset(dice: &mut Dice) -> Preset {
     Preset::ALL[dice.next() as usize % Preset::ALL.len()]
 }

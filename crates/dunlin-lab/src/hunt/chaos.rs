@@ -5,13 +5,13 @@ use dunlin_sim::{Fault, FaultRule, HostId, RuleGuard, Traffic};
 use super::terrain::Terrain;
 use crate::dice::Dice;
 
-/// What was done to the cluster.
+/// The faults injected into the cluster.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     pub(super) crashed: Vec<HostId>,
-    /// Queue pairs that were made to fail, of those that there were.
+    /// Queue pairs that were made to fail, if they existed.
     pub(super) failed: Vec<Failed>,
-    /// Rules by which packets were lost, late or double.
+    /// Rules by which packets were lost, delayed or duplicated.
     rules: Vec<FaultRule>,
     /// Hosts that were cut off from all others.
     cut_off: Vec<HostId>,
@@ -22,11 +22,11 @@ pub(super) struct Faults {
 #[derive(Debug)]
 pub(super) struct Failed {
     pair: (HostId, u32),
-    /// The host at its other end; `None`: any, as of one over datagrams.
+    /// The host at its other end; `None` if it may be any, as for datagrams.
     peer: Option<HostId>,
 }
 
-/// What becomes of packets.
+/// Faults of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Packets {
     Lost,
@@ -44,13 +44,13 @@ impl Packets {
     }
 }
 
-/// Packets that go one way.
+/// Packets in one direction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Way<'a> {
     faults: &'a Faults,
     from: HostId,
     to: HostId,
-    /// Those that nobody acknowledges or answers: faults of acknowledgements and answers are none of theirs.
+    /// Whether they are neither acknowledged nor answered: faults of acknowledgements and answers do not concern them.
     unanswered: bool,
 }
 
@@ -65,7 +65,7 @@ impl Way<'_> {
         rules.any(|rule| Packets::of(rule.fault) == what && on_it(rule))
     }
 
-    /// Whether they may have been lost by a fault.
+    /// Whether a fault may have lost some of them.
     pub(super) fn loses(self) -> bool {
         let cut = |&host: &HostId| (host == self.from) != (host == self.to);
         self.faults.cut_off.iter().any(cut) || self.meets(Packets::Lost)
@@ -83,7 +83,7 @@ impl Way<'_> {
 }
 
 impl Faults {
-    /// Whether this queue pair has ended. Packets that are lost, late or double do not suffice for that: no phase lasts
+    /// Whether this queue pair has ended. Lost, delayed or duplicated packets do not suffice for that: no phase lasts
     /// as long as the retries.
     pub(super) fn ended(&self, pair: (HostId, u32)) -> bool {
         self.crashed.contains(&pair.0) || self.failed.iter().any(|failed| failed.pair == pair)
@@ -106,7 +106,7 @@ impl Faults {
         crashed(one) || crashed(other) || self.failed.iter().any(between)
     }
 
-    /// Packets of verbs without acknowledgements.
+    /// Packets of verbs without acknowledgements, in this direction.
     pub(super) fn unanswered(&self, from: HostId, to: HostId) -> Way<'_> {
         Way {
             faults: self,
@@ -116,17 +116,17 @@ impl Faults {
         }
     }
 
-    /// Whether packets between these hosts, one way or the other, may have been lost by a fault.
+    /// Whether a fault may have lost packets between these hosts, in either direction.
     pub(super) fn loses_between(&self, one: HostId, other: HostId) -> bool {
         self.ways(one, other).into_iter().any(Way::loses)
     }
 
-    /// The same of those that may be late.
+    /// Whether a fault may have delayed packets between these hosts, in either direction.
     pub(super) fn delays_between(&self, one: HostId, other: HostId) -> bool {
         self.ways(one, other).into_iter().any(Way::delays)
     }
 
-    /// Whether any packets may have been lost or late by a fault.
+    /// Whether a fault may have lost or delayed any packets.
     pub(super) fn disturbs(&self) -> bool {
         let disturbs = |rule: &FaultRule| Packets::of(rule.fault) != Packets::Double;
         !self.cut_off.is_empty() || self.rules.iter().any(disturbs)
@@ -142,7 +142,7 @@ impl Faults {
     }
 }
 
-/// `victim` chooses a queue pair that could fail.
+/// Injects faults; `victim` chooses a queue pair that may fail.
 pub(super) fn run(
     terrain: &Terrain,
     dice: &mut Dice,
@@ -180,7 +180,7 @@ pub(super) fn run(
             8 => {
                 if let Some((host, number)) = victim(dice) {
                     let peer = cluster.peer_of(host, number);
-                    // It may have gone, or there may never have been one: that is no cause of anything.
+                    // It may be gone, or never have existed: then it is no cause of anything.
                     let there = cluster.fail_queue_pair(host, number);
                     let fails = match (there, peer) {
                         (true, Some(peer)) => format!("to {peer:?} fails"),
@@ -268,12 +268,12 @@ mod tests {
         assert!(!faults.loses_between(a, c) && !faults.loses_between(b, c));
         assert!(faults.loses_between(a, d) && !faults.loses_between(d, d));
         assert!(faults.delays_between(b, a) && !faults.delays_between(a, d));
-        // Who answers nothing loses no answer, and what is late goes the other way.
+        // A host that answers nothing loses no answer, and the delay is in the other direction.
         assert!(!faults.unanswered(a, b).loses());
         assert!(faults.unanswered(a, b).delays() && !faults.unanswered(b, a).delays());
         assert!(!faults.unanswered(a, b).doubles());
         assert!(faults.ended_between(c, a) && !faults.ended_between(a, d));
-        // It may be anybody's.
+        // Its peer may be any host.
         assert!(faults.ended_between(a, b) && faults.ended_between(d, b));
         let faults = Faults {
             crashed: vec![c],

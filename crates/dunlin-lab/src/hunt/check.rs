@@ -7,20 +7,20 @@ use dunlin_verbs::{Region, Transport};
 
 use super::flow::{Flow, Kind, Log};
 
-/// What was done to a flow, and what the network does with its packets.
+/// Faults of a flow, and of the network for its packets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Around {
     /// Its host crashed.
     pub(super) sender_gone: bool,
     pub(super) receiver_gone: bool,
-    /// The sender's.
+    /// Whether its queue pair failed.
     pub(super) pair_failed: bool,
     pub(super) loses: bool,
     pub(super) late: bool,
     pub(super) doubles: bool,
 }
 
-/// Checks what a flow saw. A crashed host's log ends where it crashed.
+/// Checks the record of a flow. A crashed host's log ends where it crashed.
 pub(super) fn check(flow: &Flow, log: &Log, around: Around, violations: &mut Vec<String>) {
     let Around {
         sender_gone,
@@ -29,7 +29,7 @@ pub(super) fn check(flow: &Flow, log: &Log, around: Around, violations: &mut Vec
     } = around;
     let mut wrong =
         |what: String| violations.push(format!("flow {} ({}): {what}", flow.number, flow.name()));
-    // Completions: each once, in order, and after a failure none succeeds.
+    // Completions: each once, in order, and none succeeds after a failure.
     for (place, (message, _)) in log.completions.iter().enumerate() {
         if *message != place {
             return wrong(format!("completion {place} is of message {message}"));
@@ -64,7 +64,7 @@ pub(super) fn check(flow: &Flow, log: &Log, around: Around, violations: &mut Vec
             ));
         }
     }
-    // What arrived is whole.
+    // Messages that arrived are whole.
     if let Some((message, _)) = log.received.iter().find(|received| !received.1) {
         wrong(format!("message {message} has other bytes"));
     }
@@ -73,7 +73,7 @@ pub(super) fn check(flow: &Flow, log: &Log, around: Around, violations: &mut Vec
         (_, Kind::FetchAndAdd) => check_atomics(log, succeeded, &mut wrong),
         (Transport::ReliableConnection, Kind::Read) => {}
         (Transport::ReliableConnection, _) => {
-            // Exactly once, in order, without gaps; and all that succeeded.
+            // Exactly once, in order, without gaps; including all that succeeded.
             if order
                 .iter()
                 .enumerate()
@@ -89,17 +89,17 @@ pub(super) fn check(flow: &Flow, log: &Log, around: Around, violations: &mut Vec
             }
         }
         (Transport::UnreliableConnection, _) => {
-            // Some may be missing; none comes twice or late.
+            // Some may be missing; none arrives twice or late.
             if order.windows(2).any(|pair| pair[0] >= pair[1]) {
                 wrong(format!("arrived as {order:?}"));
             }
-            // One that is overtaken, or whose packets come twice, counts as lost.
+            // A message that is overtaken, or whose packets are duplicated, counts as lost.
             if !(around.late || around.doubles) {
                 check_arrived(flow, log, around, &order, &mut wrong);
             }
         }
         (Transport::UnreliableDatagram, _) => {
-            // The network may lose, repeat and reorder, where it was told to.
+            // The network may lose, repeat and reorder, if it was told to.
             if order.iter().any(|&message| message >= log.posted) {
                 wrong("a datagram that nobody sent".to_owned());
             }
@@ -107,7 +107,7 @@ pub(super) fn check(flow: &Flow, log: &Log, around: Around, violations: &mut Vec
             if !around.doubles && distinct.len() < order.len() {
                 wrong(format!("datagrams arrived twice: {order:?}"));
             }
-            // A double takes the RECEIVE of another.
+            // A duplicate takes the RECEIVE of another message.
             if !around.doubles {
                 check_arrived(flow, log, around, &order, &mut wrong);
             }
@@ -115,7 +115,7 @@ pub(super) fn check(flow: &Flow, log: &Log, around: Around, violations: &mut Vec
     }
 }
 
-/// Where nothing is lost, and each message finds a RECEIVE, all that succeeded arrive, over any transport.
+/// If nothing is lost, and each message finds a RECEIVE, all messages that succeeded arrive, over any transport.
 fn check_arrived(
     flow: &Flow,
     log: &Log,
@@ -142,7 +142,7 @@ fn check_arrived(
     }
 }
 
-/// Each success saw another old value, and the cell counts every success once and at most what was posted.
+/// Each success returned another old value, and the cell counts every success once and at most what was posted.
 fn check_atomics(log: &Log, succeeded: usize, wrong: &mut impl FnMut(String)) {
     let distinct: BTreeSet<u64> = log.olds.iter().copied().collect();
     if distinct.len() != log.olds.len() {
@@ -200,7 +200,7 @@ mod tests {
         use Transport::{UnreliableConnection, UnreliableDatagram};
         for transport in [UnreliableConnection, UnreliableDatagram] {
             let flow = flow(transport);
-            // The first was under way before there was a RECEIVE.
+            // The first was on its way before there was a RECEIVE.
             let all: Vec<usize> = (1..flow.messages).collect();
             assert!(violations(&flow, QUIET, &all).is_empty());
             for some in [&[][..], &all[1..], &all[..all.len() - 1]] {
@@ -215,7 +215,7 @@ mod tests {
                 };
                 assert!(violations(&flow, around, some).is_empty());
             }
-            // What is late arrives, if behind others.
+            // A delayed message arrives, though behind others.
             let around = Around {
                 late: true,
                 ..QUIET

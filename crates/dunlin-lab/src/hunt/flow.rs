@@ -1,4 +1,4 @@
-//! A flow: a sender and a receiver of one connection, with what both saw.
+//! A flow: a sender and a receiver of one connection, with their records.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,7 +14,7 @@ use dunlin_verbs::{
 use super::terrain::Terrain;
 use crate::dice::{bytes_of, Dice};
 
-/// What a flow does.
+/// The operation of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// SENDs.
@@ -27,17 +27,17 @@ pub enum Kind {
     FetchAndAdd,
 }
 
-/// What was seen.
+/// Record of a flow.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     pub(super) posted: usize,
-    /// What had been posted when the receiver posted its first RECEIVEs, as many as it can; `None`: it has not yet.
+    /// Number of messages posted when the receiver had posted its first RECEIVEs, as many as it can; `None` before.
     pub(super) ready: Option<usize>,
-    /// Message and whether it succeeded, in the order of the completions.
+    /// Messages and whether they succeeded, in the order of the completions.
     pub(super) completions: Vec<(usize, bool)>,
-    /// Message and whether its bytes were right, in the order of arrival.
+    /// Messages and whether their bytes were right, in the order of arrival.
     pub(super) received: Vec<(usize, bool)>,
-    /// Old values of atomics, and what stands in the cell at the end is asked of the region.
+    /// Old values of atomics; the final value of the cell is read from the region.
     pub(super) olds: Vec<u64>,
     pub(super) cell: Option<SimRegion>,
 }
@@ -56,7 +56,7 @@ pub(super) struct Flow {
     pub(super) receives: usize,
     cores: (usize, usize),
     attributes: ConnectAttributes,
-    /// Number of the sender's queue pair, once there is one.
+    /// Number of the sender's queue pair, once it exists.
     pair: AtomicU32,
 }
 
@@ -347,7 +347,7 @@ impl Flow {
             if failed {
                 return Next::Done;
             }
-            // What is posted from now on finds the RECEIVEs of this step.
+            // Messages posted from now on find the RECEIVEs of this step.
             let posted = log.posted;
             log.ready.get_or_insert(posted);
             drop(log);

@@ -1,5 +1,5 @@
-//! A thread of a client in a hunt that calls as applications do: one call at a time, in batches, by futures, some with
-//! deadlines of their own, some given up; and that uses a region of the server's in between.
+//! A client thread in a hunt that uses the interfaces of applications: single calls, batches and futures, some with
+//! deadlines of their own, some cancelled; and a region of the server in between.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -16,17 +16,17 @@ use crate::dice::{bytes_of, Dice};
 
 /// The region that servers grant.
 pub(super) const REGION: &str = "cells";
-/// Bytes of it that are one thread's: a counter, and a place to write to.
+/// Bytes of it that belong to one thread: a counter, and a place to write to.
 pub(super) const CELL_BYTES: usize = 128;
-/// Threads that have such a place.
+/// Number of threads with such a place.
 pub(super) const CELLS: usize = 16;
-/// Longest sleep of a thread whose futures are out: their wakers end it.
+/// Longest sleep of a thread with futures outstanding: their wakers end it.
 const NAP: Duration = Duration::from_millis(50);
 
-/// How a thread calls.
+/// The calling interface of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Front {
-    /// By a pipeline of its own: [`super::caller::Caller`].
+    /// A pipeline of its own: [`super::caller::Caller`].
     Pipeline,
     Calls,
     Batches,
@@ -47,7 +47,7 @@ impl Front {
     }
 }
 
-/// A thread.
+/// State of a thread.
 pub(super) struct Fronts {
     pub(super) number: u64,
     pub(super) front: Front,
@@ -55,21 +55,21 @@ pub(super) struct Fronts {
     pub(super) load: Load,
     pub(super) dice: Dice,
     pub(super) log: Arc<Mutex<Log>>,
-    /// After so many calls it closes the client, for all.
+    /// Number of calls after which it closes the client, for all its threads.
     pub(super) closes_after: Option<u64>,
-    /// How often it may still lose its connection, which takes seconds each time; none when a call was not answered
+    /// Number of connections that it may still lose, each of which takes seconds; none when a call was not answered
     /// within the client's deadline, because a server that does not answer at all will not answer the next time.
     pub(super) lives: usize,
 }
 
-/// A future that is out.
+/// An outstanding future.
 struct Out {
     drawn: Drawn,
     hurried: bool,
     future: Made,
 }
 
-/// How it was made.
+/// How the future was created.
 enum Made {
     Any(CallFuture),
     Local(LocalCall),
@@ -86,7 +86,7 @@ impl Future for Made {
     }
 }
 
-/// The client of one thread, and who drives its calls.
+/// The client of one thread, and the driver of its calls.
 struct Local {
     client: LocalClient,
     driver: LocalDriver,
@@ -97,7 +97,7 @@ impl Fronts {
     pub(super) fn run(mut self) {
         self.call_all();
         let log = Arc::clone(&self.log);
-        // Its lanes end with it, in its own time.
+        // Its lanes end with it, in the thread's own virtual time.
         drop(self);
         log.lock().expect("nobody panicked").ended = true;
     }
@@ -132,7 +132,7 @@ impl Fronts {
         self.log.lock().expect("nobody panicked")
     }
 
-    /// The client that makes the next call: one of ten is in a hurry.
+    /// The client for the next call: one of ten calls has a short deadline.
     fn hurried(&mut self) -> Option<Client> {
         let hurried = self.dice.chance(1, 10);
         let deadline = Duration::from_micros(self.dice.between(5, 2_000));
@@ -142,7 +142,7 @@ impl Fronts {
     fn draw(&mut self, made: &mut u64) -> Drawn {
         let mut drawn = draw_request(self.number, *made, self.load.longest, &mut self.dice);
         match (drawn.handler, self.front) {
-            // One that waits for another server would hold up the whole batch.
+            // A call that waits for another server would delay the whole batch.
             (NESTED, Front::Batches) => drawn.handler = LATER,
             (NESTED, _) => drop(self.log().asked.insert(*made)),
             _ => {}
@@ -160,7 +160,7 @@ impl Fronts {
             _ => self.lives,
         };
         match ended {
-            // It had little time, and says so.
+            // The call had a short deadline, and reports it.
             Err(CallError::DeadlineExceeded { .. } | CallError::Expired { .. }) if hurried => {}
             ended => {
                 let which = (drawn.call, drawn.handler);
@@ -205,7 +205,7 @@ impl Fronts {
         }
     }
 
-    /// Makes futures up to as many as may be out, gives some up, and waits for one that is.
+    /// Creates futures up to the maximum outstanding, cancels some, and waits for one.
     fn turn_futures(&mut self, made: &mut u64, out: &mut VecDeque<Out>) {
         while out.len() < self.load.outstanding && *made < self.load.calls {
             let drawn = self.draw(made);
@@ -234,7 +234,7 @@ impl Fronts {
         }
     }
 
-    /// As [`Self::turn_futures`], by a client of this thread; one that has lost its connection is made anew.
+    /// Like [`Self::turn_futures`], with a client of this thread, which is replaced when it has lost its connection.
     fn turn_local(&mut self, made: &mut u64, out: &mut VecDeque<Out>, local: &mut Option<Local>) {
         if local.is_none() {
             match self.client.local() {
@@ -288,7 +288,7 @@ impl Fronts {
         }
     }
 
-    /// Gives one of some futures up, now and then.
+    /// Cancels one of the futures now and then.
     fn give_up_one(&mut self, out: &mut VecDeque<Out>) {
         if out.len() > 1 && self.dice.chance(1, 12) {
             let place = self.dice.between(0, out.len() as u64 - 1) as usize;

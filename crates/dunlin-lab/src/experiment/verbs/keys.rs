@@ -4,11 +4,11 @@ use crate::experiment::keys::key;
 use crate::experiment::schema::{Kind, Need, Section};
 use crate::experiment::unit::BYTES;
 
-/// The longest message.
+/// Maximum message size.
 const LONGEST: f64 = 1_048_576.0;
 const PLACES_MOST: f64 = 1_073_741_824.0;
 
-/// They, in the order of the page.
+/// The keys, in the order of the page.
 pub(in super::super) const SECTION: Section = Section {
     name: "verbs",
     many: true,

@@ -1,4 +1,4 @@
-//! Raw verbs of an experiment: READs, WRITEs and SENDs that threads post, by the load that the figures have for them
+//! Raw verbs of an experiment: READs, WRITEs and SENDs posted by threads, with the same load as in the figures
 //! ([`crate::load`]).
 
 mod keys;

@@ -1,4 +1,4 @@
-//! The verbs that the tables of a file ask for, checked.
+//! The verbs requested by the tables of a file, checked.
 
 use dunlin_verbs::{Transport, GRH_BYTES};
 
@@ -15,15 +15,15 @@ pub(in super::super) struct Verbs {
     pub(super) posting: Posting,
 }
 
-/// Most queue pairs of all groups, most RECEIVEs of a thread, and most memory of a host.
+/// Maximum number of queue pairs of all groups, of RECEIVEs of a thread, and of bytes of a host's memory.
 const QUEUE_PAIRS_MOST: usize = 65_536;
 const RECEIVES_MOST: usize = 1 << 20;
 const ZONES_MOST: u64 = 16 << 30;
-/// RECEIVEs of a queue pair of datagrams, if nothing is said: a lost one does not come again.
+/// Default number of RECEIVEs of a queue pair for datagrams: a lost one is not repeated.
 const DATAGRAMS: u64 = 512;
-/// What atomics are of.
+/// Bytes of an atomic.
 const ATOMIC_BYTES: usize = 8;
-/// A cache line, in which no two places are if nothing is said.
+/// A cache line, in which by default no two places are.
 const LINE: u64 = 64;
 
 /// Reads the tables of verbs.
@@ -122,10 +122,10 @@ fn posting(group: &Values<'_>, hosts: &[Hosts]) -> Result<Posting, Mistake> {
     Ok(posting)
 }
 
-/// Distance of two places.
+/// Distance between two places.
 fn distance(group: &Values<'_>) -> u64 {
     let place = group.number("place").map(|bytes| bytes as u64);
-    // A RECEIVE of a datagram has room for the head, too.
+    // A RECEIVE of a datagram has room for the header, too.
     let head = match group.text("transport").as_deref() {
         Some("ud") => GRH_BYTES as u64,
         _ => 0,
@@ -268,7 +268,7 @@ fn plan(
     })
 }
 
-/// What it takes of its hosts' memory, and of datagrams' length.
+/// Checks the group's use of host memory, and the length of datagrams.
 fn of_memory(group: &Values<'_>, posting: &Posting, hosts: &[Hosts]) -> Result<(), Mistake> {
     let bytes = posting.plan.bytes;
     let all = posting.requesters.iter().chain(&posting.targets);

@@ -1,4 +1,4 @@
-//! The verbs of an experiment on a cluster, and what its threads have done.
+//! The verbs of an experiment on a cluster, and counts of what its threads have done.
 
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use super::model::Verbs;
 use crate::experiment::window::VerbTally;
 use crate::load::Done;
 
-/// Verbs at work.
+/// Running verbs.
 #[derive(Debug)]
 pub(in super::super) struct Running {
-    /// Of each group.
+    /// Counts of each group.
     done: Vec<Arc<Done>>,
 }
 
 impl Running {
-    /// Puts them on the hosts of a cluster, where they begin at once.
+    /// Starts the verbs on the hosts of a cluster.
     pub(in super::super) fn begin(cluster: &Cluster, groups: &[Verbs], seed: u64) -> Self {
         let begin = |group: &Verbs| {
             let done = Arc::new(Done::default());
@@ -30,7 +30,7 @@ impl Running {
         }
     }
 
-    /// How many are done so far, by group.
+    /// Number of verbs completed so far, by group.
     pub(in super::super) fn counts(&self) -> Vec<u64> {
         let counts = self.done.iter();
         counts
@@ -38,7 +38,7 @@ impl Running {
             .collect()
     }
 
-    /// What groups did between these counts; takes the times.
+    /// Tallies of the groups between these counts; takes the times.
     pub(in super::super) fn tallies(&self, before: &[u64], after: &[u64]) -> Vec<VerbTally> {
         let counts = before.iter().zip(after);
         let tally = |(done, (before, after)): (&Arc<Done>, (&u64, &u64))| VerbTally {
@@ -48,7 +48,7 @@ impl Running {
         self.done.iter().zip(counts).map(tally).collect()
     }
 
-    /// Their threads end.
+    /// Ends the threads.
     pub(in super::super) fn end(&self) {
         self.done.iter().for_each(|done| done.end());
     }

@@ -1,4 +1,4 @@
-//! What raw verbs of an experiment do, beside the figures that are made of them.
+//! Tests of raw verbs in experiments, in addition to the figures that use them.
 
 use std::path::Path;
 
@@ -36,7 +36,8 @@ fn columns(text: &str) -> Vec<f64> {
     columns.map(|column| column.mean).collect()
 }
 
-/// Each operation over each transport that has it, inline or not, by one doorbell or several, each signaled or few.
+/// Each operation over each transport that supports it, inline or not, by one doorbell or several, with all or few
+/// signaled.
 #[test]
 fn every_operation_is_done_over_every_transport_that_has_it() {
     let of = |operation: &str, transport: &str, more: &str| {
@@ -74,7 +75,7 @@ fn every_operation_is_done_over_every_transport_that_has_it() {
                     panic!("{found:?}");
                 };
                 let what = format!("{operation} over {transport} {more}: {found:?}");
-                // What is started in a window and what is done differ by what is out.
+                // Requests started and completed in a window differ by what is outstanding.
                 assert!(done > 1.0 && (started / done - 1.0).abs() < 0.2, "{what}");
                 assert!(p50 > 0.1 && p99 >= p50, "{what}");
                 match operation {
@@ -89,7 +90,7 @@ fn every_operation_is_done_over_every_transport_that_has_it() {
     }
 }
 
-/// A SEND that is answered is done when its answer is here, over each transport: never before it could be.
+/// A SEND that is answered is complete when its answer has arrived, over each transport: never earlier than possible.
 #[test]
 fn answers_come_over_every_transport() {
     for transport in ["rc", "uc", "ud"] {
@@ -109,21 +110,21 @@ fn answers_come_over_every_transport() {
             };
             let what = format!("{transport} {more}: {found:?}");
             assert!(done > 0.3 && p50 > 1.0, "{what}");
-            // As many messages go back as come: the requesters alone are looked at.
+            // As many messages go back as arrive: only the requesters are counted.
             assert!((started / done - 1.0).abs() < 0.2, "{what}");
             assert!(
                 (received / done - 1.0).abs() < 0.2 && drops == 0.0,
                 "{what}"
             );
             if transport == "ud" && more.contains("outstanding = 1") {
-                // Two ways instead of one until it has left.
+                // Two ways instead of one until the request has left.
                 assert!(p50 > all[1], "{what} beside {all:?}");
             }
         }
     }
 }
 
-/// A byte crosses PCIe once at each end: what tells of it is not later by its way once more.
+/// A byte crosses PCIe once at each end: its completion is not later by another crossing.
 #[test]
 fn a_byte_crosses_pcie_once_at_each_end() {
     let slow = "[nic]\npcie_gbyte_s = 1\nlink_gbit_s = 1000\n[[verbs]]";
@@ -139,12 +140,12 @@ fn a_byte_crosses_pcie_once_at_each_end() {
             columns(&text)[1]
         };
         let ns_a_byte = (median("4KiB") - median("1KiB")) * 1_000.0 / 3_072.0;
-        // And a tenth more for the headers of PCIe's packets.
+        // Plus a tenth for the headers of PCIe's packets.
         assert!((2.0..2.4).contains(&ns_a_byte), "{transport}: {ns_a_byte}");
     }
 }
 
-/// A host that is on both sides posts to all but itself, and two groups share hosts with calls.
+/// A host on both sides posts to all but itself, and two groups share hosts with calls.
 #[test]
 fn groups_go_beside_each_other_and_beside_calls() {
     let more = r#"
@@ -177,7 +178,7 @@ hosts = "callers.1"
     assert!(found.iter().all(|&value| value > 0.01), "{found:?}");
 }
 
-/// The same on two cores, and by the same seed again.
+/// The same results on two cores, and again with the same seed.
 #[test]
 fn two_cores_show_the_same() {
     let on = |cores| {

@@ -1,10 +1,10 @@
-//! Wrong tables of verbs and what is said of them.
+//! Wrong tables of verbs and their error messages.
 
 use std::path::Path;
 
 use super::super::{Experiment, Settings};
 
-/// A file that is right; a wrong one differs by one piece.
+/// A correct file; a wrong one differs by one piece.
 const RIGHT: &str = r#"
 [topology]
 switch = "sx1012"
@@ -26,7 +26,7 @@ warm_up = "10us"
 duration = "50us"
 "#;
 
-/// What is replaced in [`RIGHT`], by what, and the message.
+/// The text replaced in [`RIGHT`], its replacement, and the message.
 const WRONG: &[(&str, &str, &str)] = &[
     (
         "operation = \"write\"",
@@ -266,7 +266,7 @@ fn wrong_tables_of_verbs_are_told_where_and_what() {
     }
 }
 
-/// Each key has a case, but names of hosts and of groups, which other tables have too.
+/// Each key has a case, except names of hosts and of groups, which other tables have too.
 #[test]
 fn every_key_of_verbs_has_a_wrong_case() {
     for key in super::SECTION.keys {

@@ -1,4 +1,4 @@
-//! How the calls of a thread have ended, and whether they may.
+//! How the calls of a thread have ended, and whether they may end so.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use dunlin::CallError;
 
 use super::super::caller::Log;
 
-/// What there was that ends a call of a thread with an error.
+/// Causes for calls of a thread to end with an error.
 pub(super) struct Cause {
     /// Its host did not crash.
     pub(super) live: bool,
@@ -14,18 +14,18 @@ pub(super) struct Cause {
     pub(super) breaks: bool,
     /// The connection to the other server, which handlers ask, may have been lost.
     pub(super) second: bool,
-    /// Then calls of its client that ask it may have kept all places of a lane for as long as calls wait.
+    /// If so, calls of its client to that server may have kept all places of a lane for as long as calls wait.
     pub(super) full: bool,
     /// Its client was closed by one of its threads.
     pub(super) closes: bool,
-    /// Packets between its host and the server's, or between the servers', were lost or late, so what waits for two
-    /// servers, one call after the other, may wait for long.
+    /// Packets between its host and the server's, or between the servers', were lost or late, so that calls that need
+    /// two servers, one after the other, may take long.
     pub(super) disturbed: bool,
-    /// A packet between its host and the server's may have been lost, and nobody sends it again.
+    /// A packet between its host and the server's may have been lost without a retransmission.
     pub(super) loses: bool,
 }
 
-/// Whether a call may end so that asked a server which is gone, or over a connection that is lost.
+/// Whether this error is permitted for a call to a server that is gone, or over a lost connection.
 fn is_of_a_break(error: &CallError) -> bool {
     use CallError::{
         Closed, Connect, ConnectionLost, DeadlineExceeded, Expired, PacketLost, ShuttingDown,
@@ -42,7 +42,7 @@ fn is_of_a_break(error: &CallError) -> bool {
     )
 }
 
-/// What one thread saw, and what the server did of it.
+/// Checks the record of one thread against the executions at the server.
 pub(super) fn check(
     thread: u64,
     log: &Log,

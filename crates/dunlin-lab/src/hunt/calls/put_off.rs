@@ -12,22 +12,23 @@ use super::super::fronts;
 use super::lock;
 use crate::dice::Dice;
 
-/// Calls that handlers have put off, and whether no more will come.
+/// Calls that handlers have deferred, and whether no more will come.
 #[derive(Clone, Default)]
 pub(super) struct PutOff {
     pub(super) calls: Arc<Mutex<Vec<(OwnedRequest, OwnedResponder)>>>,
     pub(super) over: Arc<AtomicBool>,
-    /// Answers of the other server that are another call's.
+    /// Answers of the other server that belong to another call.
     pub(super) wrong: Arc<Mutex<Vec<String>>>,
 }
 
-/// How often the thread that answers calls that were put off looks, with some there and without.
+/// Interval at which the thread that answers deferred calls looks for them, when there are some and when there are
+/// none.
 pub(super) const LATER_LOOK: Duration = Duration::from_micros(60);
 
 pub(super) const LATER_REST: Duration = Duration::from_micros(600);
 
 impl PutOff {
-    /// Answers in any order, some at once and some late; asks `other` first, by a call or a future of this thread.
+    /// Answers in random order, some at once and some late; calls `other` first, by a call or a future of this thread.
     pub(super) fn answer_all(self, other: Option<&Client>, mut dice: Dice) {
         while !self.over.load(Ordering::Relaxed) {
             let next = {
@@ -41,7 +42,7 @@ impl PutOff {
                 thread::sleep(LATER_REST);
                 continue;
             };
-            // One without its key was reported when it came.
+            // A request without its key was reported when it arrived.
             let (thread, call) = caller::read_key(request.payload()).unwrap_or_default();
             let response = caller::response(thread, call);
             if let Some(other) = other {
