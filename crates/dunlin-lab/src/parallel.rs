@@ -1,31 +1,31 @@
 //! Independent points of an experiment on several real threads: each has a cluster of its own, so the result does not
-//! depend on how many.
+//! depend on the number of threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 
-/// Points of experiments that this process has begun to work on, and those that are done: what a progress bar shows.
+/// Number of points of experiments that this process has begun, and that are done, for progress bars.
 #[derive(Debug)]
 pub struct Progress {
     points: AtomicUsize,
     done: AtomicUsize,
 }
 
-/// Of this process.
+/// Progress of this process.
 pub static PROGRESS: Progress = Progress {
     points: AtomicUsize::new(0),
     done: AtomicUsize::new(0),
 };
 
 impl Progress {
-    /// Points done and points known of.
+    /// Number of points done and points known.
     pub fn get(&self) -> (usize, usize) {
         let done = self.done.load(Ordering::Relaxed);
         (done, self.points.load(Ordering::Relaxed))
     }
 }
 
-/// Calls `work` for each item and gives the results in the order of the items.
+/// Calls `work` for each item and returns the results in the order of the items.
 pub fn map<T: Sync, R: Send>(threads: usize, items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     PROGRESS.points.fetch_add(items.len(), Ordering::Relaxed);
@@ -49,7 +49,7 @@ pub fn map<T: Sync, R: Send>(threads: usize, items: &[T], work: impl Fn(&T) -> R
         .collect()
 }
 
-/// Points of an experiment and what each showed.
+/// Points of an experiment with their results.
 #[derive(Debug)]
 pub struct Sweep<P, R> {
     points: Vec<P>,
@@ -57,7 +57,7 @@ pub struct Sweep<P, R> {
 }
 
 impl<P: Sync + PartialEq, R: Send> Sweep<P, R> {
-    /// Works on all points.
+    /// Runs all points.
     pub fn new(threads: usize, points: Vec<P>, work: impl Fn(&P) -> R + Sync) -> Self {
         Self {
             found: map(threads, &points, work),
@@ -65,10 +65,10 @@ impl<P: Sync + PartialEq, R: Send> Sweep<P, R> {
         }
     }
 
-    /// What this point showed.
+    /// The result of this point.
     ///
     /// # Panics
-    /// When it is none of them.
+    /// When it is not one of the points.
     pub fn of(&self, point: &P) -> &R {
         let place = self.points.iter().position(|other| other == point);
         &self.found[place.expect("a point")]

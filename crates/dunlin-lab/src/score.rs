@@ -1,8 +1,7 @@
 //! The scorecard: every claim with a verdict.
 //!
-//! A claim that several answers belong to is within when all of them are. Its row shows the first that is not, or the
-//! first. Answers that stand for no claim, such as rows of the calibration data, have rows of their own behind the
-//! claims.
+//! A claim with several answers is within when all of them are. Its row shows the first that is not, or the first.
+//! Answers without a claim, such as rows of the calibration data, have rows of their own behind the claims.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,15 +10,15 @@ use crate::csv;
 use crate::figure::{Answer, Figure, Findings, Seeds};
 use crate::freeze::Freeze;
 
-/// What came of a claim.
+/// Verdict on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Ours is within the tolerance.
+    /// Our value is within the tolerance.
     Within,
-    /// It is not.
+    /// Our value is not within the tolerance.
     Miss,
-    /// There is nothing to judge; the row says why.
+    /// There is nothing to judge; the row gives the reason.
     NotRun,
 }
 
@@ -40,26 +39,26 @@ pub struct Row {
     pub id: String,
     /// The paper's value.
     pub paper: String,
-    /// Ours.
+    /// Our value.
     pub ours: Option<f64>,
     /// Least and greatest value that agree with the paper's.
     pub tolerance: Option<(f64, f64)>,
     /// The verdict.
     pub verdict: Verdict,
-    /// What was measured; for a miss what is known of its reason; for a row that was not run, why not.
+    /// What was measured; for a miss what is known about its reason; for a row that was not run, why not.
     pub why: String,
     /// What the claim may be used for.
     pub class: Use,
     /// The verdict of its first run.
     pub first: Option<First>,
-    /// Whether one of its answers lies within a tenth of a bound, on either side: another seed could decide it.
+    /// Whether one of its answers is within a tenth of a bound, on either side: another seed could decide it.
     pub near: bool,
-    /// What several seeds gave, of the answer that is shown.
+    /// Results of several seeds, for the answer shown.
     pub seeds: Option<Seeds>,
-    /// What a reader of the verdict must know.
+    /// A remark that a reader of the verdict must know.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub remark: String,
-    /// All answers, where a claim has several.
+    /// All answers, if a claim has several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Part>,
 }
@@ -67,22 +66,22 @@ pub struct Row {
 /// One of several answers of a claim.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Part {
-    /// The id with what tells it from the others.
+    /// The id, with the words that distinguish it from the others.
     pub id: String,
-    /// Ours.
+    /// Our value.
     pub ours: Option<f64>,
     /// Least and greatest value that agree with the paper's.
     pub tolerance: (f64, f64),
     /// The verdict.
     pub verdict: Verdict,
-    /// What several seeds gave.
+    /// Results of several seeds.
     pub seeds: Option<Seeds>,
     /// What was measured.
     pub why: String,
 }
 
 impl Row {
-    /// Keeps what was found, and judges nothing by it.
+    /// Keeps the findings, but judges nothing by them.
     fn not_judged(&mut self, replaced: &[String]) {
         let what = replaced.join(", ");
         self.why = format!("not judged, since {what} is not the paper's: {}", self.why);
@@ -94,14 +93,14 @@ impl Row {
     }
 }
 
-/// Rows by verdict.
+/// Number of rows by verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
-    /// Within the tolerance.
+    /// Rows within the tolerance.
     pub within: usize,
-    /// Not within it.
+    /// Rows not within it.
     pub miss: usize,
-    /// Not judged.
+    /// Rows not judged.
     pub not_run: usize,
 }
 
@@ -110,17 +109,17 @@ pub struct Summary {
 pub struct Scorecard {
     /// The rows, claims first, in the order of `claims.csv`.
     pub rows: Vec<Row>,
-    /// Of all rows.
+    /// Summary of all rows.
     pub summary: Summary,
-    /// Of the claims that are predictions, by their first run: `not_run` are those that have none.
+    /// Summary of the predictions by their first run: `not_run` are those that have none.
     pub first_run: Summary,
-    /// Of the claims that are predictions, today. What is within here and was not at first is an explanation.
+    /// Summary of the predictions today. A claim that is within here and was not at first is an explanation.
     pub predictions: Summary,
-    /// With which parameters.
+    /// The parameters.
     pub parameters: Parameters,
-    /// Whether all figures that were asked for have run.
+    /// Whether all requested figures have run.
     pub complete: bool,
-    /// Those that could not.
+    /// Figures that could not run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<Failed>,
 }
@@ -130,7 +129,7 @@ pub struct Scorecard {
 pub struct Failed {
     /// Its name.
     pub figure: String,
-    /// What it panicked with.
+    /// Its panic message.
     pub why: String,
 }
 
@@ -147,26 +146,26 @@ pub struct Parameters {
     pub hash: String,
     /// The day of the freeze.
     pub frozen: String,
-    /// What was changed since; predictions are not judged then.
+    /// Changes since the freeze; predictions are not judged then.
     pub changed: Vec<String>,
-    /// Calibrating rows that missed when it was frozen.
+    /// Calibrating rows that missed at the freeze.
     pub admitted: Vec<String>,
     /// The hash of the code that is experimented on.
     pub protocols: String,
-    /// Whether the code that is experimented on differs from what the freeze was made with: verdicts are then of other
-    /// code than the freeze's, and no first runs.
+    /// Whether the code that is experimented on differs from that of the freeze: verdicts are then of other code than
+    /// the freeze's, and no first runs.
     pub protocols_changed: bool,
-    /// Whether figures ran with little effort: claims that this says nothing about were not run.
+    /// Whether figures ran with little effort: claims that this cannot judge were not run.
     pub quick: bool,
-    /// By how many seeds each figure ran; none where nobody said it.
+    /// Number of seeds with which each figure ran; zero if not known.
     pub seeds: u16,
-    /// What is not the papers': nothing was judged by it.
+    /// What replaces the papers' parameters: nothing was judged by it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub replaced: Vec<String>,
 }
 
 impl Scorecard {
-    /// Judges all claims by what the figures gave.
+    /// Judges all claims by the findings of the figures.
     pub fn new(results: &[(&'static Figure, Findings)], freeze: &Freeze) -> Self {
         let answers: Vec<&Answer> = results
             .iter()
@@ -211,7 +210,7 @@ impl Scorecard {
             parameters: Parameters {
                 hash: match freeze.replaced.as_slice() {
                     [] => freeze.hash.clone(),
-                    // Nobody can freeze anything by it.
+                    // Nothing can be frozen with this hash.
                     replaced => format!("{} with {}", freeze.hash, replaced.join(", ")),
                 },
                 replaced: freeze.replaced.clone(),
@@ -229,7 +228,7 @@ impl Scorecard {
         }
     }
 
-    /// The same, and how its figures ran.
+    /// Adds how the figures ran.
     #[must_use]
     pub fn ran(mut self, quick: bool, seeds: u16) -> Self {
         self.parameters.quick = quick;
@@ -237,7 +236,7 @@ impl Scorecard {
         self
     }
 
-    /// The same, without these figures, which could not be run, and perhaps without others, which were left out.
+    /// Leaves out these figures, which could not run, and records whether others were left out.
     #[must_use]
     pub fn without(mut self, failed: &[Failed], left_out: bool) -> Self {
         self.complete = failed.is_empty() && !left_out;
@@ -321,8 +320,9 @@ fn judge(claim: &Claim, answers: &[&Answer], freeze: &Freeze, reasons: &[Reason]
     known(row(&claim.id, claim.used, &ours))
 }
 
-/// Whether a value lies within a tenth of a finite bound. What must be exact is never near. A least value of zero with
-/// a greatest beside it is where counts and spreads begin, and no bound; alone it is one, and a tenth is 0.1.
+/// Whether a value is within a tenth of a finite bound. What must be exact is never near. A lower bound of zero
+/// together with an upper bound is only where counts and spreads begin, and no bound; alone it is one, and a tenth is
+/// 0.1.
 fn near(ours: f64, (low, high): (f64, f64)) -> bool {
     if ours.is_nan() || low == high {
         return false;
@@ -444,7 +444,7 @@ mod tests {
         };
         assert_eq!(first("RB-001"), FirstVerdict::Miss);
         assert_eq!(first("RB-003"), FirstVerdict::Within);
-        // As the history has them: `data/first.csv`.
+        // As recorded in the history: `data/first.csv`.
         assert_eq!((card.first_run.within, card.first_run.miss), (53, 136));
         assert_eq!(verdict_of(&card, "FL-002"), Verdict::NotRun);
         let same = card.rows.iter().find(|row| row.id == "FL-002").unwrap();

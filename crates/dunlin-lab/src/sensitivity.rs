@@ -1,4 +1,4 @@
-//! Which verdicts hang on values that were guessed: each is halved and doubled, and the figures run again.
+//! Which verdicts depend on guessed values: each value is halved and doubled, and the figures run again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,33 +10,33 @@ use crate::figure::{Effort, Figure, Findings, Setting};
 use crate::freeze;
 use crate::score::{Failed, Scorecard, Verdict};
 
-/// A guessed value that was changed, and what moved.
+/// A changed guess, and the verdicts that moved.
 #[derive(Clone, Debug)]
 pub struct Moved {
-    /// What was changed.
+    /// The changed value.
     pub setting: Setting,
     /// Its value in the file.
     pub was: f64,
     /// Claims whose verdict changed.
     pub claims: Vec<MovedClaim>,
-    /// Figures that could not be run with it; of their claims nothing is said.
+    /// Figures that could not run with it; the verdicts of their claims are unknown.
     pub failed: Vec<Failed>,
 }
 
-/// What came of all of them.
+/// Results of all changes.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Each value.
     pub moved: Vec<Moved>,
-    /// Figures that could not be run with the values of the files, and so with no others.
+    /// Figures that could not run with the values of the files, and so were not run with others.
     pub failed: Vec<Failed>,
 }
 
 /// A claim whose verdict changed: its id, the verdict before and after, our value before and after.
 pub type MovedClaim = (String, Verdict, Verdict, Option<f64>, Option<f64>);
 
-/// All guessed values: the file's name for what it describes, the parameter, its value. Zeros are left out, as halving
-/// and doubling do nothing to them.
+/// All guessed values: the name of the file, the parameter, its value. Zeros are left out, as halving and doubling do
+/// not change them.
 pub fn guesses() -> Vec<Setting> {
     let mut found = Vec::new();
     let mut add = |of: &str, origins: &[Origin], get: &dyn Fn(&str) -> Option<f64>| {
@@ -81,15 +81,15 @@ pub fn guesses() -> Vec<Setting> {
     found
 }
 
-/// What figures showed with some values.
+/// Results of figures with some values.
 struct Shown {
     rows: BTreeMap<String, (Verdict, Option<f64>)>,
-    /// Names of a figure's rows.
+    /// Names of each figure's rows.
     rows_of: BTreeMap<&'static str, BTreeSet<String>>,
     failed: Vec<Failed>,
 }
 
-/// Runs figures; one that panics costs nothing but itself.
+/// Runs figures; one that panics does not affect the others.
 fn show(figures: &[&'static Figure], effort: Effort) -> Shown {
     let mut failed = Vec::new();
     let mut results: Vec<(&'static Figure, Findings)> = Vec::new();
@@ -115,11 +115,11 @@ fn show(figures: &[&'static Figure], effort: Effort) -> Shown {
     }
 }
 
-/// Runs the figures once as they are, and twice for each of the guessed values; tells of each as soon as it is known.
-/// A figure that panics costs nothing but itself.
+/// Runs the figures once as they are, and twice for each of the guessed values; reports each as soon as it is known. A
+/// figure that panics does not affect the others.
 ///
 /// # Errors
-/// What `tell` fails with, which ends it.
+/// The error of `tell`, which ends the run.
 pub fn run<E>(
     figures: &[&'static Figure],
     effort: Effort,
@@ -136,7 +136,7 @@ pub fn run<E>(
                 value: guess.value * factor,
                 ..guess.clone()
             };
-            // A few settings for the life of a command that ends soon.
+            // A few settings, leaked in a command that ends soon.
             let settings = Box::leak(Box::new([setting.clone()]));
             let after = show(&figures, Effort { settings, ..effort });
             let failed = after.failed.iter();

@@ -1,4 +1,4 @@
-//! How fast this machine simulates, and what larger clusters take.
+//! The speed of simulation on this machine, and the cost of larger clusters.
 
 use std::time::{Duration, Instant};
 
@@ -13,32 +13,32 @@ use crate::parallel;
 /// Events, the real time that they took, and the digest of the run.
 pub type Speed = (u64, Duration, u64);
 
-/// A load to simulate, by the cores that the run is divided among and the part of its virtual time.
+/// A load to simulate, by the number of cores that the run is divided among and the part of its virtual time.
 pub type Load = fn(usize, f64) -> Speed;
 
-/// What a cluster of some size took.
+/// The cost of a cluster of some size.
 #[derive(Clone, Debug, Serialize)]
 pub struct Scale {
     /// Machines.
     pub machines: usize,
-    /// Cores that the run was divided among.
+    /// Number of cores that the run was divided among.
     pub cores: usize,
-    /// Calls that were answered.
+    /// Number of calls answered.
     pub calls: u64,
-    /// Events, those of connecting too.
+    /// Number of events, including those of connecting.
     pub events: u64,
     /// Real seconds.
     pub seconds: f64,
-    /// Most memory that this process has had so far, in bytes: what a cluster takes if it is the first.
+    /// Peak memory of this process so far, in bytes: the memory of a cluster if it is the first.
     pub resident_bytes: u64,
-    /// Of the run: equal everywhere and always.
+    /// Digest of the run: equal everywhere and always.
     pub digest: u64,
 }
 
-/// Machines that each machine asks, those behind it in a ring: more sessions at once wait for no poller.
+/// Number of machines that each machine calls, those behind it in a ring: no poller waits for more sessions at once.
 const REACH: usize = 15;
 
-/// Equal hosts on one switch, divided among so many cores.
+/// Equal hosts on one switch, divided among this many cores.
 fn star(
     count: usize,
     cores: usize,
@@ -54,7 +54,7 @@ fn star(
     builder.build()
 }
 
-/// FaSST's cluster with so many machines, on each of which one thread asks 15 others and one answers, by datagrams; 20
+/// FaSST's cluster with `count` machines, on each of which one thread calls 15 others and one answers, by datagrams; 20
 /// virtual microseconds after as many to warm up.
 pub fn machines(count: usize, cores: usize) -> Scale {
     let (host, nic) = (HostParameters::xeon_e5_v4(), NicParameters::connect_ib());
@@ -80,10 +80,10 @@ pub fn machines(count: usize, cores: usize) -> Scale {
     }
 }
 
-/// What two runs at once take beside one after the other, for each of them: nearly two where there are two cores.
+/// The speedup of two runs at once over two runs one after the other: nearly two where there are two cores.
 ///
 /// # Panics
-/// When two runs of the same seed have not the same digest.
+/// When two runs of the same seed do not have the same digest.
 pub fn gain_of_two_runs(run: Load, part: f64) -> f64 {
     let timed = |runs: usize| {
         let began = Instant::now();
@@ -98,10 +98,10 @@ pub fn gain_of_two_runs(run: Load, part: f64) -> f64 {
     2.0 * seconds / together
 }
 
-/// How many times as fast one run is that is divided among two cores.
+/// The speedup of one run that is divided among two cores.
 ///
 /// # Panics
-/// When it has not the same digest.
+/// When it does not have the same digest.
 pub fn gain_of_two_cores(run: Load, part: f64) -> f64 {
     let (one, two) = (run(1, part), run(2, part));
     assert_eq!((one.0, one.2), (two.0, two.2), "not the same run");

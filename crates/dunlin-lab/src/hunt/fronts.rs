@@ -303,7 +303,7 @@ impl Fronts {
         }
     }
 
-    /// Adds to its counter, or writes its place and reads it again.
+    /// Adds to its counter, or writes its place and reads it back.
     fn use_region(&mut self, cell: &mut Cell) {
         if self.number as usize >= CELLS || cell.refused {
             return;
@@ -314,10 +314,10 @@ impl Fronts {
             Ok(None) => {}
             Ok(Some(wrong)) => log.wrong.push(wrong),
             Err(CallError::OneSidedUnsupported) => cell.refused = true,
-            // Futures may have taken all places; it was not sent.
+            // Futures may have taken all places; the operation was not sent.
             Err(CallError::TooManyOutstanding { .. }) => {}
             Err(error) => {
-                // What was under way may have happened or not.
+                // Operations in flight may or may not have happened.
                 *cell = Cell::default();
                 cell.refused = matches!(error, CallError::DeadlineExceeded { .. });
                 log.errors.push((Part::Region, error));
@@ -330,18 +330,18 @@ fn as_bytes<R: AsRef<[u8]>>(ended: &Result<R, CallError>) -> Result<&[u8], CallE
     ended.as_ref().map(AsRef::as_ref).map_err(Clone::clone)
 }
 
-/// What a thread knows of its part of the region.
+/// A thread's knowledge of its part of the region.
 #[derive(Default)]
 struct Cell {
     region: Option<RemoteRegion>,
-    /// What stands in its counter, and in its place; `None`: that is not known.
+    /// Values of its counter and its place; `None` if unknown.
     counter: Option<u64>,
     written: Option<Vec<u8>>,
     refused: bool,
 }
 
 impl Cell {
-    /// One operation; says what was wrong.
+    /// Carries out one operation; returns what was wrong.
     fn used(
         &mut self,
         client: &Client,
@@ -387,7 +387,7 @@ impl Cell {
     }
 }
 
-/// The first of some futures that ends; `None`: there are none.
+/// Waits for the first of some futures that ends; `None` if there are none.
 struct First<'a>(&'a mut VecDeque<Out>);
 
 impl Future for First<'_> {

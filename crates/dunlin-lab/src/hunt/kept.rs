@@ -1,9 +1,9 @@
-//! What must not be dropped when a seed panics.
+//! Values that must not be dropped when a seed panics.
 
 use std::ops::{Deref, DerefMut};
 
-/// What ends in virtual time alone, as clients do, which wait for the threads of their lanes. When a panic takes the
-/// hunt down nobody lets that time pass, and dropping it would wait for ever: it is forgotten then.
+/// A value whose drop needs virtual time, like that of a client, which waits for the threads of its lanes. When the
+/// hunt panics, virtual time no longer passes, and dropping it would wait for ever: it is forgotten then.
 #[derive(Debug)]
 pub(super) struct Kept<T>(Option<T>);
 

@@ -1,12 +1,12 @@
-//! The hunt: random loads over random clusters under random faults, from one seed, and the invariants that must hold
-//! whatever happens.
+//! The hunt: random loads over random clusters under random faults, from one seed, and the invariants that must always
+//! hold.
 //!
 //! A seed draws one of three loads: verbs (`verbs`), the RPC with any of its presets (`calls`), or rings of any design
-//! (`rings`). A seed that fails is printed by its number; running it again fails in the same way. What is checked
+//! (`rings`). A seed that fails is printed by its number; running it again fails in the same way. The invariants
 //! (design §8): each message is delivered exactly once and intact, or reported failed; each call ends once, with its
-//! own answer or an error, and no error comes without a cause; completions come once and in order, rings are first in
-//! first out; atomics and requests are carried out at most once, and exactly once when they succeeded; nothing hangs;
-//! nothing leaks; the same seed gives the same events.
+//! own answer or an error, and no error occurs without a cause; completions arrive once and in order, rings are first
+//! in first out; atomics and requests are carried out at most once, and exactly once when they succeeded; nothing
+//! hangs; nothing leaks; the same seed gives the same events.
 
 mod caller;
 mod calls;
@@ -30,37 +30,37 @@ use chaos::Faults;
 use kept::Kept;
 use terrain::Terrain;
 
-/// What a seed gave.
+/// Result of a seed.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The seed.
     pub seed: u64,
-    /// What was there, in words.
+    /// Description of the cluster, load and faults.
     pub scene: String,
     /// Digest of the events.
     pub digest: u64,
-    /// Events.
+    /// Number of events.
     pub events: u64,
-    /// Messages or calls begun, and of those completed well.
+    /// Messages or calls begun, and those of them that succeeded.
     pub messages: (usize, usize),
-    /// Invariants that did not hold.
+    /// Violated invariants.
     pub violations: Vec<String>,
 }
 
-/// What a load saw.
+/// Result of a load.
 #[derive(Debug, Default)]
 struct Seen {
-    /// The load in words.
+    /// Description of the load.
     words: String,
     faults: Faults,
     messages: (usize, usize),
     violations: Vec<String>,
 }
 
-/// Virtual time after the last fault in which everything must have come to an end: longer than all retries together.
+/// Virtual time after the last fault within which everything must have ended: longer than all retries together.
 const SETTLE_NS: u64 = 5_000_000_000;
 
-/// What is run on the cluster of a seed.
+/// A load on the cluster of a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
     /// Queue pairs.
@@ -72,7 +72,7 @@ pub enum Load {
 }
 
 impl Load {
-    /// Every load there is, in the order in which seeds draw them.
+    /// All loads, in the order in which seeds draw them.
     pub const ALL: [Load; 3] = [Load::Verbs, Load::Calls, Load::Rings];
 
     /// Its name on the command line.
@@ -92,14 +92,14 @@ pub fn hunt(seed: u64) -> Outcome {
     hunt_among(load, seed, dice)
 }
 
-/// Runs one seed with a given load. That is another run than the one in which the seed draws the same.
+/// Runs one seed with a given load. This is not the same run as that of a seed that draws this load.
 pub fn hunt_with(load: Load, seed: u64) -> Outcome {
     hunt_among(load, seed, Dice::new(seed))
 }
 
-/// A panic of one seed is what that seed found, and not the end of all others.
+/// Runs one seed. Its panic is reported as its result, and does not end the other seeds.
 fn hunt_among(load: Load, seed: u64, dice: Dice) -> Outcome {
-    // Nothing of what the seed made is used any more.
+    // Nothing that the seed created is used any more.
     let ran = catch_unwind(AssertUnwindSafe(|| run_one(load, seed, dice)));
     ran.unwrap_or_else(|panic| Outcome {
         seed,
@@ -136,7 +136,7 @@ fn run_one(load: Load, seed: u64, mut dice: Dice) -> Outcome {
     }
 }
 
-/// All comes to an end, and no packet is left.
+/// Checks that everything ends and no packet is left.
 fn settle(terrain: &Terrain, violations: &mut Vec<String>) {
     let cluster = &terrain.cluster;
     if !cluster.settle(SETTLE_NS) {
@@ -187,13 +187,13 @@ mod tests {
         assert_eq!(one[..2], GOLDEN, "{:#018x?}", one);
     }
 
-    /// Bugs that are put in on purpose are found by hunts among calls, where nothing else is. The lost wake-up shows
-    /// where nothing else goes wrong, which is seldom: the search for it begins at one of those seeds. `DUNLIN_BUG=0`
-    /// looks for it alone, from `DUNLIN_SEED` on.
+    /// Planted bugs are found by hunts among calls in which nothing else is found. The lost wake-up shows where nothing
+    /// else goes wrong, which is rare: the search for it begins at one of those seeds. `DUNLIN_BUG=0` searches for it
+    /// alone, from `DUNLIN_SEED` on.
     #[test]
     fn deliberate_bugs_are_found() {
         use dunlin::bugs::{plant, Bug};
-        /// Also after a panic the next test of this thread is without.
+        /// Also after a panic, the next test of this thread runs without the bug.
         struct Mended;
         impl Drop for Mended {
             fn drop(&mut self) {
@@ -247,7 +247,7 @@ mod tests {
         );
     }
 
-    /// No loss of a connection changes what a server says.
+    /// A lost connection does not explain what a server says.
     #[test]
     fn the_refusal_of_another_call_is_found_where_a_host_crashed() {
         let found = |seed| {

@@ -1,13 +1,13 @@
-//! Bugs that are put into loads on purpose, by tests, to see that they are found.
+//! Bugs that tests plant in loads, to check that hunts find them.
 
 /// A bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Planted {
-    /// Who has nothing to do in a ring is not woken by what comes.
+    /// An idle end of a ring is not woken by what arrives.
     LostWakeUp,
     /// A step of a ring, or a thread that calls, panics.
     Panic,
-    /// A server refuses a call with what another is refused with.
+    /// A server refuses a call with the refusal of another call.
     OtherRefusal,
 }
 
@@ -19,7 +19,7 @@ thread_local! {
 /// Runs `work` with this bug, on this thread.
 #[cfg(test)]
 pub(super) fn with<T>(bug: Planted, work: impl FnOnce() -> T) -> T {
-    /// Also after a panic the next test of this thread is without.
+    /// Also after a panic, the next test of this thread runs without the bug.
     struct Mended;
     impl Drop for Mended {
         fn drop(&mut self) {

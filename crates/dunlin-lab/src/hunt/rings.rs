@@ -1,4 +1,4 @@
-//! A hunt's load of rings: producers and consumers of `dunlin-ring` of any design, polled by simulated cores.
+//! The rings of a hunt: producers and consumers of `dunlin-ring` of any design, polled by simulated cores.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,14 +15,14 @@ use super::terrain::Terrain;
 use super::Seen;
 use crate::dice::{bytes_of, Dice};
 
-/// Longest pause between two looks of an end.
+/// Longest pause between two polls of an end.
 const PAUSE_NS: u64 = 5_000_000;
-/// Virtual time after which an end gives up. Where a switch with a small buffer drops what does not fit, a ring crosses
-/// a buffer at a time, one in each half second that a device waits for an acknowledgement.
+/// Virtual time after which an end gives up. Where a switch with a small buffer drops what does not fit, a ring is
+/// transferred one buffer at a time, each in half a second, the time for which a device waits for an acknowledgement.
 const PATIENCE_NS: u64 = 600_000_000_000;
-/// The same of a ring that is broken, whose other end may wait for ever.
+/// The same for a broken ring, whose other end may wait for ever.
 const BROKEN_NS: u64 = 20_000_000_000;
-/// How often everybody is asked whether he has ended.
+/// Interval at which all ends are checked for having ended.
 const STEP_NS: u64 = 1_000_000_000;
 
 /// A ring and its load.
@@ -38,15 +38,15 @@ struct Flow {
     longest: usize,
 }
 
-/// A ring's queue pairs: the producer's and the consumer's.
+/// Queue pairs of a ring: the producer's and the consumer's.
 type Pairs = [(HostId, u32); 2];
 
-/// What both ends saw.
+/// Record of both ends.
 #[derive(Debug, Default)]
 struct Log {
     sent: u64,
     received: u64,
-    /// The producer knows that all has arrived; the consumer has found the end.
+    /// The producer knows that everything has arrived; the consumer has found the end.
     closed: bool,
     ended: bool,
     wrong: Vec<String>,
@@ -141,7 +141,7 @@ impl Flow {
     }
 }
 
-/// How an end goes on that has nothing to do: until news, but it looks now and then whether it is to stop.
+/// The next step of an idle end: when something arrives, but it also checks now and then whether to stop.
 fn pause(now_ns: u64, stop: &AtomicBool) -> Next {
     if stop.load(Ordering::Relaxed) || is_planted(Planted::LostWakeUp) {
         return Next::Block;
@@ -149,7 +149,7 @@ fn pause(now_ns: u64, stop: &AtomicBool) -> Next {
     Next::PollUntil(now_ns + PAUSE_NS)
 }
 
-/// Sends all messages, then the end. It stays when it is done: a producer that goes takes its queue pair along.
+/// Sends all messages, then the end. It does not end when it is done: the producer's queue pair ends with it.
 fn sender(
     flow: Flow,
     mut producer: Producer<SimDevice>,
@@ -240,7 +240,7 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
         let of = pairs[dice.next() as usize % pairs.len()];
         Some(of[dice.next() as usize % 2])
     });
-    // What ended no queue pair of a ring excuses nothing that it does.
+    // A fault that ended no queue pair of a ring excuses none of its errors.
     let broken: Vec<bool> = pairs
         .iter()
         .map(|of| of.iter().any(|&pair| faults.ended(pair)))
@@ -287,7 +287,7 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
             ));
         }
         for error in &log.errors {
-            // A queue pair that has ended breaks no rules of the ring.
+            // The end of a queue pair does not violate the rules of the ring.
             use RingError::{PeerLost, Post, Request};
             if !(broken && matches!(error, PeerLost | Post(_) | Request(_))) {
                 wrong(format!("an error without a cause: {error}"));

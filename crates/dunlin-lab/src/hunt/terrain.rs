@@ -13,20 +13,20 @@ pub(super) struct Terrain {
     pub(super) hosts: Vec<HostId>,
     pub(super) mtu_bytes: Vec<usize>,
     pub(super) cores: Vec<usize>,
-    /// Which hosts' devices place a WRITE in order.
+    /// Hosts whose devices place a WRITE in order.
     pub(super) in_order: Vec<bool>,
-    /// Switches pause who sends instead of dropping.
+    /// Whether switches pause senders instead of dropping.
     pub(super) lossless: bool,
     pub(super) name: String,
 }
 
 impl Terrain {
-    /// One of the hosts.
+    /// A random host.
     pub(super) fn any_host(&self, dice: &mut Dice) -> HostId {
         self.hosts[dice.next() as usize % self.hosts.len()]
     }
 
-    /// One of the cores of a host.
+    /// A random core of a host.
     pub(super) fn any_core(&self, host: HostId, dice: &mut Dice) -> usize {
         dice.next() as usize % self.cores[host.number()]
     }
@@ -39,7 +39,7 @@ pub(super) fn build(seed: u64, dice: &mut Dice) -> Terrain {
     parameters.lossless = f64::from(u8::from(lossless));
     if dice.chance(1, 3) {
         parameters.buffer_bytes = dice.between(20_000, 200_000) as f64;
-        // A pause must come before the shared buffer is full.
+        // A pause must begin before the shared buffer is full.
         parameters.pause_bytes = 8_000.0;
         parameters.resume_bytes = 4_000.0;
     }

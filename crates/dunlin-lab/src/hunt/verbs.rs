@@ -1,4 +1,4 @@
-//! A hunt's load of raw verbs: flows of messages, READs and atomics over all transports.
+//! The verbs of a hunt: flows of messages, READs and atomics over all transports.
 
 use std::sync::{Arc, Mutex};
 
@@ -23,14 +23,14 @@ pub(super) fn run(terrain: &Terrain, dice: &mut Dice) -> Seen {
         words: names.join(", "),
         ..Seen::default()
     };
-    // Whether it does is asked at the end of every hunt.
+    // Every hunt checks at its end whether it does.
     terrain.cluster.settle(SETTLE_NS);
     for (flow, log) in flows.iter().zip(&logs) {
         let log = log.lock().expect("steps do not panic");
         seen.messages.0 += log.posted;
         seen.messages.1 += log.completions.iter().filter(|one| one.1).count();
         let gone = |host| faults.crashed.contains(&host);
-        // Flows whose packets may be missing or come otherwise than they were sent have none but requests.
+        // Flows whose packets may be lost or reordered have only requests.
         let way = faults.unanswered(flow.from, flow.to);
         let around = check::Around {
             sender_gone: gone(flow.from),

@@ -1,9 +1,9 @@
-//! FaSST's benchmark (§4.4, §5): every machine asks every other. A thread's coroutines post batches of requests to
-//! servers that are chosen at random, one queue pair for all of them.
+//! FaSST's benchmark (§4.4, §5): every machine calls every other. A thread's coroutines post batches of requests to
+//! servers chosen at random, over one queue pair for all of them.
 //!
-//! A thread of FaSST asks and answers (§4.1): so do the server's polling threads where no others are asked for. Else a
-//! machine has threads that ask and pollers that answer, each on a core of its own, and a core of FaSST is a share of
-//! both. What a core can do is told by calls over the time that cores were busy.
+//! A thread of FaSST calls and answers (§4.1): so do the server's polling threads unless separate threads are
+//! requested. Otherwise a machine has threads that call and pollers that answer, each on a core of its own, and a core
+//! of FaSST is a share of both. The rate of a core is calls divided by the time that cores were busy.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,37 +24,37 @@ use crate::dice::Dice;
 
 /// Longest response.
 const RESPONSE_BYTES: usize = 4096;
-/// Virtual milliseconds in which threads end: longer than it takes to find out about lost calls.
+/// Virtual milliseconds within which threads end: longer than the detection of lost calls takes.
 const ENDING_MS: usize = 4_000;
 /// Longest rest of a thread that finds no room.
 const REST: Duration = Duration::from_micros(20);
 
-/// What the machines do.
+/// Settings of the machines.
 #[derive(Clone, Copy, Debug)]
 pub struct AllToAll {
-    /// How they call.
+    /// Preset of the calls.
     pub preset: Preset,
-    /// Threads of a machine that ask and do not answer. None: those that answer ask.
+    /// Threads of a machine that call and do not answer. If zero, those that answer also call.
     pub threads: usize,
     /// Threads of a machine that answer.
     pub pollers: usize,
-    /// Coroutines of a thread that asks.
+    /// Coroutines of a thread that calls.
     pub workers: usize,
-    /// Requests of a coroutine that are out together, each to another machine as far as there are so many.
+    /// Requests of a coroutine that are outstanding together, each to another machine if there are enough.
     pub batch: usize,
-    /// Machines that ask: the first so many, or all.
+    /// Number of machines that call, the first ones; all if there are not more.
     pub askers: usize,
-    /// Other machines that a machine asks: so many behind it in a ring, or all.
+    /// Number of other machines that a machine calls, those behind it in a ring; all if there are not more.
     pub reach: usize,
-    /// Sessions of a thread to each other machine: more of them stand for more machines.
+    /// Sessions of a thread to each other machine: additional ones represent further machines.
     pub sessions: usize,
     /// Bytes of a request.
     pub bytes: usize,
-    /// Bytes of a response, 4096 at most.
+    /// Bytes of a response, at most 4096.
     pub response_bytes: usize,
-    /// What a handler computes, in nanoseconds.
+    /// Computation of a handler, in nanoseconds.
     pub handler_ns: u64,
-    /// How many verbs go together, of threads that ask and of pollers.
+    /// Batching of verbs, by threads that call and by pollers.
     pub batches: [DatagramBatches; 2],
 }
 
@@ -77,7 +77,7 @@ impl AllToAll {
         }
     }
 
-    /// Threads of a machine that ask.
+    /// Number of threads of a machine that call.
     fn asking(&self) -> usize {
         match self.threads {
             0 => self.pollers,
@@ -86,50 +86,50 @@ impl AllToAll {
     }
 }
 
-/// Where a polling thread finds what it asks for, once there is somebody to ask.
+/// Holds a polling thread's client state, once there are machines to call.
 type Place = Arc<Mutex<Option<Thread>>>;
 
-/// What a window showed, of all machines together, and for each of them.
+/// Results of a window, over all machines and for each of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AllToAllResult {
-    /// Millions of calls a second of a machine, as many as it answers.
+    /// Millions of calls per second of a machine, which answers as many.
     pub mops: f64,
-    /// Cores of a machine that were busy.
+    /// Number of busy cores of a machine.
     pub busy_cores: f64,
-    /// From posting a batch to its last answer, in microseconds.
+    /// Median time from posting a batch to its last answer, in microseconds.
     pub median_us: f64,
-    /// Its 99th percentile.
+    /// 99th percentile of this time.
     pub p99_us: f64,
-    /// The longest until a call that failed was told of, since the machines began.
+    /// Longest time until a failed call was reported, since the machines began.
     pub told_us: f64,
-    /// Doorbells for each call.
+    /// Doorbells per call.
     pub doorbells: f64,
     /// Of these, those of the first machine.
     pub doorbells_of_first: f64,
-    /// SENDs and RECEIVEs for each call.
+    /// SENDs and RECEIVEs per call.
     pub verbs: f64,
-    /// Packets for each call.
+    /// Packets per call.
     pub packets: f64,
     /// Datagrams that found no RECEIVE.
     pub dropped: f64,
-    /// Calls of all machines that were answered rightly.
+    /// Calls of all machines that were answered correctly.
     pub calls: f64,
-    /// All calls since the machines began, those that failed too.
+    /// All calls since the machines began, including failed ones.
     pub all_calls: f64,
-    /// Machines that have answered calls.
+    /// Number of machines that have answered calls.
     pub answering: usize,
-    /// Calls that failed since the machines began, those before the window too, and those that brought wrong bytes.
+    /// Calls that failed since the machines began, also before the window, and calls with wrong answers.
     pub failed: (u64, u64),
 }
 
 impl AllToAllResult {
-    /// Millions of calls a second of a core that shares its time between asking and answering.
+    /// Millions of calls per second of a core that divides its time between calling and answering.
     pub fn mops_of_core(&self) -> f64 {
         self.mops / self.busy_cores.max(f64::MIN_POSITIVE)
     }
 }
 
-/// Runs machines that ask each other, and measures.
+/// Runs machines that call each other, and measures.
 ///
 /// # Panics
 /// When a device or the RPC refuses, or a thread does not end.
@@ -149,7 +149,7 @@ pub fn all_to_all(cluster: &Cluster, plan: &AllToAll, window: Window) -> AllToAl
     let reach = plan.reach.min(hosts.len() - 1);
     let connect = |(from, &host): (usize, &HostId)| -> Vec<Client> {
         let others = (1..=reach).map(|step| (from + step) % hosts.len());
-        // One device for all of them, as a process has: what they share stands on it.
+        // One device for all of them, as in a process: it holds what they share.
         let device = cluster.device(host);
         let connect = |to: usize| {
             Client::builder()
@@ -231,8 +231,8 @@ fn measure(cluster: &Cluster, shared: &Shared, window: Window) -> AllToAllResult
     }
 }
 
-/// A session holds what the coroutines of a thread may have out to one machine: FaSST's queues of RECEIVEs have room
-/// for that from each of the others (§4.1).
+/// A session has room for everything that the coroutines of a thread may have outstanding to one machine: FaSST's
+/// receive queues have room for that from each of the others (§4.1).
 fn channel(plan: &AllToAll, machines: usize, datagram_batches: DatagramBatches) -> ChannelConfig {
     let sessions = plan.reach.min(machines - 1) * plan.sessions;
     ChannelConfig {
@@ -283,7 +283,7 @@ fn serve(cluster: &Cluster, host: HostId, plan: &AllToAll, places: &[Place]) -> 
         .expect("a server")
 }
 
-/// A thread that asks.
+/// A thread that calls.
 struct Thread {
     peers: Peers,
     servers: usize,
@@ -293,29 +293,29 @@ struct Thread {
     workers: Workers,
     posting: Option<Posting>,
     lost: bool,
-    /// Told when all that is above has gone.
+    /// Dropped last, after everything above.
     _counted: Counted,
 }
 
-/// A batch that a coroutine posts.
+/// A batch that a coroutine is posting.
 struct Posting {
     worker: usize,
-    /// Who gets its first request.
+    /// The peer of its first request.
     first: usize,
     posted: usize,
 }
 
-/// What came of an attempt to let a coroutine go on.
+/// Result of an attempt to run a coroutine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Went,
-    /// It stands until requests have left.
+    /// The coroutine has to wait until requests have left.
     NoRoom,
-    /// All wait for answers.
+    /// All coroutines wait for answers.
     Nobody,
 }
 
-/// One of the threads that run.
+/// Counts a running thread.
 struct Counted(Arc<Shared>);
 
 impl Counted {
@@ -335,12 +335,12 @@ impl Drop for Counted {
 #[derive(Clone, Copy)]
 struct Worker {
     out: usize,
-    /// Whether all answers to its batch so far were right.
+    /// Whether all answers to its batch so far were correct.
     whole: bool,
     begun: Instant,
 }
 
-/// The coroutines of a thread and those of them that may go on.
+/// The coroutines of a thread, and those of them that are ready.
 struct Workers {
     all: Vec<Worker>,
     ready: Vec<usize>,
@@ -399,7 +399,7 @@ impl Thread {
         }
     }
 
-    /// On a core of its own, until all is over.
+    /// Runs on a core of its own until the end.
     fn run(mut self) {
         while !self.is_over() {
             match self.go_on() {
@@ -417,7 +417,8 @@ impl Thread {
         }
     }
 
-    /// Between two passes of a polling thread: all coroutines that can go on do, then the master polls for them.
+    /// Called between two passes of a polling thread: runs all coroutines that are ready, then polls for them as the
+    /// master.
     fn turn(&mut self) -> ThreadProgress {
         if self.is_over() {
             return ThreadProgress::Idle;
@@ -431,7 +432,7 @@ impl Thread {
         }
     }
 
-    /// Sends, and takes the answers that are there; says how many messages those were.
+    /// Sends, and takes the answers that have arrived; returns the number of messages taken.
     fn poll(&mut self) -> usize {
         let Self { peers, workers, .. } = self;
         peers.poll(|_, tag, answer| workers.take(tag, answer))
@@ -445,7 +446,7 @@ impl Thread {
         self.lost || self.is_stopping() && self.posting.is_none() && self.peers.outstanding() == 0
     }
 
-    /// A coroutine posts its batch, if one can: it goes on with one that found no room.
+    /// Lets a coroutine post its batch, if one is ready; continues with the one that found no room.
     fn go_on(&mut self) -> Step {
         if self.posting.is_none() && !self.is_stopping() && !self.lost {
             self.posting = self.begin();
@@ -454,7 +455,7 @@ impl Thread {
             return Step::Nobody;
         };
         while posting.posted < self.plan.batch {
-            // Each to another, as far as there are so many.
+            // Each request to another machine, as far as there are so many.
             let peer = (posting.first + posting.posted) % self.servers;
             let tag = posting.worker as u64;
             match self.peers.submit(peer, ECHO, &self.request, tag) {
@@ -469,16 +470,16 @@ impl Thread {
                 }
             }
         }
-        // A coroutine's batch leaves with one doorbell, and the next one goes on.
+        // A coroutine's batch leaves with one doorbell, then the next coroutine runs.
         self.poll();
         Step::Went
     }
 
-    /// The next coroutine that can go on.
+    /// Takes the next coroutine that is ready.
     fn begin(&mut self) -> Option<Posting> {
         let worker = self.workers.ready.pop()?;
         SimDevice::charge(Work::Switch);
-        // All of them count from the start: answers may come while the last ones find no room yet.
+        // All requests count from the start: answers may arrive while the last ones find no room yet.
         self.workers.all[worker] = Worker {
             out: self.plan.batch,
             whole: true,

@@ -1,4 +1,4 @@
-//! An application behind an RPC server: threads ask by what a [`Caller`] says, and latencies are told apart by the kind
+//! An application behind an RPC server: threads make the requests of a [`Caller`], and latencies are recorded by kind
 //! of operation.
 
 use std::sync::atomic::Ordering;
@@ -13,49 +13,49 @@ use super::measure::Latencies;
 use super::rpc::{take_in, RpcBench, RpcResult};
 use super::shared::Shared;
 
-/// How a paced thread waits between two requests.
+/// Interval between two requests of a paced thread.
 const PACE: Duration = Duration::from_micros(250);
-/// Kinds of operations that a window tells apart.
+/// Number of kinds of operations distinguished in a window.
 pub(super) const KINDS: usize = 2;
 
-/// What a thread asks for.
+/// The requests of a thread.
 pub(super) trait Caller: Send + 'static {
-    /// Writes the next request: for which handler, and of which kind it is, less than [`KINDS`].
+    /// Writes the next request; returns its handler and its kind, which is less than [`KINDS`].
     fn next(&mut self, request: &mut Vec<u8>) -> (HandlerId, usize);
-    /// Whether an operation of this kind may be answered so.
+    /// Whether this is a valid answer to an operation of this kind.
     fn is_answer(&self, kind: usize, answer: &[u8]) -> bool;
 }
 
-/// Who asks whom. Host 0 is the server, the others are client machines, a process each.
+/// Settings of an application. Host 0 is the server, the others are client machines with a process each.
 #[derive(Clone, Debug)]
 pub struct Application {
-    /// How threads call.
+    /// Preset of the calls.
     pub preset: Preset,
-    /// Threads in all, spread evenly over machines.
+    /// Total number of threads, spread evenly over machines.
     pub threads: usize,
-    /// Calls that each thread keeps out.
+    /// Calls that each thread keeps outstanding.
     pub outstanding: usize,
     /// Cores that the server polls on.
     pub pollers: usize,
-    /// Each process has a thread that takes all answers.
+    /// Whether each process has a thread that takes all answers.
     pub dispatched: bool,
-    /// Threads begin at a low rate, so that schedulers see them all.
+    /// Whether threads begin at a low rate, so that schedulers see them all.
     pub paced: bool,
-    /// Channels of both ends.
+    /// Channel configuration of both ends.
     pub channel: ChannelConfig,
 }
 
-/// A cluster with an application and its clients at work.
+/// A cluster with a running application and its clients.
 #[derive(Debug)]
 pub struct ApplicationBench {
     rpc: RpcBench,
     kinds: Arc<Kinds>,
 }
 
-/// What a window showed.
+/// Results of a window.
 #[derive(Clone, Debug, Default)]
 pub struct ApplicationResult {
-    /// Of all operations.
+    /// Results over all operations.
     pub rpc: RpcResult,
     /// Median latency and 99th percentile of each kind, in microseconds.
     pub kinds: [(f64, f64); KINDS],
@@ -65,8 +65,8 @@ pub struct ApplicationResult {
 type Kinds = [Mutex<Vec<u64>>; KINDS];
 
 impl ApplicationBench {
-    /// Puts the server and its clients on the hosts of a cluster; the threads begin at its next time. `caller`: what
-    /// the thread of this number asks for.
+    /// Puts the server and its clients on the hosts of a cluster; the threads begin when its time next advances.
+    /// `caller` creates the requests of the thread with this number.
     ///
     /// # Panics
     /// When a device or the RPC refuses.
@@ -97,7 +97,7 @@ impl ApplicationBench {
                 .connect_on(cluster.device(host), &acceptor)
                 .expect("a client")
         };
-        // All clients first, then thread after thread of each: as clients of one age come.
+        // All clients first, then the threads, one of each client in turn: as clients of the same age arrive.
         let clients: Vec<Client> = machines.iter().map(connect).collect();
         let mut came = clients.len();
         for number in 0..plan.threads {
@@ -125,7 +125,7 @@ impl ApplicationBench {
         Self { rpc, kinds }
     }
 
-    /// As [`RpcBench::measure`].
+    /// Like [`RpcBench::measure`].
     pub fn measure(&self, paced_ns: u64, warm_ns: u64, measured_ns: u64) -> ApplicationResult {
         let rpc = self.rpc.measure(paced_ns, warm_ns, measured_ns);
         let kinds = std::array::from_fn(|kind| {
@@ -135,7 +135,7 @@ impl ApplicationBench {
         ApplicationResult { rpc, kinds }
     }
 
-    /// As [`RpcBench::stop`].
+    /// Like [`RpcBench::stop`].
     ///
     /// # Panics
     /// When a thread does not end within a second.
@@ -153,12 +153,12 @@ struct Thread<C> {
     kinds: Arc<Kinds>,
 }
 
-/// Operations of a thread.
+/// Outstanding operations of a thread.
 struct Operations<C> {
     caller: C,
-    /// When each began, and of which kind it is.
+    /// Start and kind of each.
     out: Vec<(Instant, usize)>,
-    /// Names of operations that none that is out has.
+    /// Tags that no outstanding operation has.
     free: Vec<u64>,
     shared: Arc<Shared>,
     kinds: Arc<Kinds>,
@@ -207,7 +207,7 @@ impl<C: Caller> Thread<C> {
                 break;
             }
             let most = if paced { 1 } else { outstanding };
-            // Who is answered as fast as it asks never has so many out, and would not see the end.
+            // A thread that is answered as fast as it calls never reaches the maximum, and would not notice the end.
             while pipeline.outstanding() < most && !stopping() {
                 let Some(tag) = operations.free.pop() else {
                     break;
@@ -221,7 +221,7 @@ impl<C: Caller> Thread<C> {
                         Ok(false) => {}
                         sent => break sent,
                     }
-                    // No room: what was asked for before has to come back first.
+                    // No room: earlier requests have to be answered first.
                     if let Err(error) = pipeline.wait(|tag, answer| operations.take(tag, answer)) {
                         break Err(error);
                     }

@@ -5,18 +5,18 @@ use dunlin_verbs::{
     Access, ConnectAttributes, Device, QueuePair, QueuePairConfig, ReceiveQueue, Transport,
 };
 
-/// What one end of a connection is made of.
+/// One end of a connection.
 #[derive(Debug)]
 pub struct End<'a> {
     /// The host's device.
     pub device: &'a SimDevice,
     /// Its domain.
     pub domain: &'a SimProtectionDomain,
-    /// Where its completions go.
+    /// Completion queue of the end.
     pub completions: &'a SimCompletionQueue,
 }
 
-/// How a connection is made.
+/// Settings of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Cable {
     /// RC or UC.
@@ -25,11 +25,11 @@ pub struct Cable {
     pub sends: usize,
     /// Entries of each receive queue.
     pub receives: usize,
-    /// Inline bytes.
+    /// Maximum inline bytes.
     pub inline_bytes: usize,
 }
 
-/// A queue pair of this end in state Init.
+/// Creates a queue pair of this end in state Init.
 ///
 /// # Panics
 /// When the device refuses.

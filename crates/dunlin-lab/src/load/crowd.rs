@@ -1,5 +1,6 @@
-//! Many RPC clients by coroutines of few threads (ScaleRPC §3.6.1): a thread looks after its clients in turn, each of
-//! which posts a batch of requests, lets the next go on, and posts another when all answers to the last one are there.
+//! Many RPC clients as coroutines of few threads (ScaleRPC §3.6.1): a thread serves its clients in turn, each of which
+//! posts a batch of requests, yields to the next, and posts another batch when all answers to the last one have
+//! arrived.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -15,17 +16,17 @@ use super::rpc::{echo, payload, take_in, RpcBench, ECHO};
 use super::shared::Shared;
 use super::{rate, Rate, Window};
 
-/// Longest rest of a thread all of whose clients wait.
+/// Longest rest of a thread whose clients all wait.
 const REST: Duration = Duration::from_micros(20);
 
-/// What the clients do. Host 0 is the server, the others are client machines.
+/// Settings of the clients. Host 0 is the server, the others are client machines.
 #[derive(Clone, Debug)]
 pub struct Crowd {
-    /// How they call.
+    /// Preset of the calls.
     pub preset: Preset,
-    /// Clients in all, spread evenly over machines, then over threads.
+    /// Total number of clients, spread evenly over machines, then over threads.
     pub clients: usize,
-    /// Most threads of a machine.
+    /// Maximum number of threads of a machine.
     pub threads: usize,
     /// Requests of a batch.
     pub batch: usize,
@@ -35,37 +36,37 @@ pub struct Crowd {
     pub block_bytes: usize,
     /// Threads of the server.
     pub pollers: usize,
-    /// Turns of ScaleRPC.
+    /// ScaleRPC's groups and turns.
     pub grouping: Grouping,
-    /// What goes together over datagrams, at both sides.
+    /// Batching over datagrams, on both sides.
     pub datagram_batches: DatagramBatches,
-    /// What a handler computes, in nanoseconds.
+    /// Computation of a handler, in nanoseconds.
     pub handler_ns: u64,
-    /// What each client computes between two batches, in nanoseconds; those that there are repeat. None: nothing.
+    /// Computation of each client between two batches, in nanoseconds, repeated cyclically over clients. None if empty.
     pub pauses_ns: Vec<u64>,
 }
 
-/// What a window showed.
+/// Results of a window.
 #[derive(Clone, Debug)]
 pub struct CrowdResult {
-    /// Millions of calls a second.
+    /// Millions of calls per second.
     pub mops: f64,
-    /// From posting a batch to its last answer, in microseconds, sorted.
+    /// Times from posting a batch to its last answer, in microseconds, sorted.
     pub latencies_us: Vec<f64>,
-    /// What the server's NIC and host did.
+    /// Activity of the server's NIC and host.
     pub server: Rate,
-    /// Changes of turns since the server began.
+    /// Number of changes of turns since the server began.
     pub switches: u64,
-    /// WRITEs of the server in the window that only told of turns.
+    /// WRITEs of the server in the window that only announced turns.
     pub turn_words: u64,
-    /// Calls answered rightly in the window.
+    /// Calls answered correctly in the window.
     pub answered: u64,
-    /// Calls so far, those before the window too.
+    /// Calls so far, also before the window.
     pub calls: u64,
 }
 
 impl CrowdResult {
-    /// The latency below which this share of the batches is.
+    /// The quantile `share` of the latencies of batches.
     pub fn latency_us(&self, share: f64) -> f64 {
         let most = self.latencies_us.len().saturating_sub(1);
         let place = (self.latencies_us.len() as f64 * share) as usize;
@@ -75,7 +76,7 @@ impl CrowdResult {
             .unwrap_or(f64::NAN)
     }
 
-    /// The most frequent latency: the middle of the fullest of bins that are a tenth as wide as they are high.
+    /// The most frequent latency: the middle of the fullest bin, where bins are a tenth as wide as their value.
     pub fn mode_us(&self) -> f64 {
         let bin = |latency: f64| (latency.ln() / 1.1f64.ln()).floor() as i64;
         let mut fullest = (0, f64::NAN);
@@ -92,7 +93,7 @@ impl CrowdResult {
 }
 
 impl RpcBench {
-    /// Puts a server and a crowd on the hosts of a cluster; the threads begin at its next time.
+    /// Puts a server and a crowd on the hosts of a cluster; the threads begin when its time next advances.
     ///
     /// # Panics
     /// When a device or the RPC refuses.
@@ -148,7 +149,7 @@ impl RpcBench {
         }
     }
 
-    /// Lets the load run, in steps of so long, until the queues of RECEIVEs have been used once and their lines are in
+    /// Lets the load run, in steps of `step_ns`, until the receive queues have been used once and their lines are in
     /// the cache.
     pub fn use_queues(&self, step_ns: u64) {
         warm_up(&self.cluster, &self.shared.calls, step_ns);
@@ -183,7 +184,7 @@ impl RpcBench {
     }
 }
 
-/// How many of `all` the `number`th of `parts` has.
+/// Share of the `number`th of `parts` in `all`.
 fn share(all: usize, parts: usize, number: usize) -> usize {
     all / parts + usize::from(number < all % parts)
 }
@@ -195,13 +196,13 @@ fn spawn(cluster: &Cluster, host: HostId, number: usize, thread: Coroutines) {
 
 /// One client.
 struct Coroutine {
-    /// Its lane among those of the thread.
+    /// Index of its lane in the thread.
     lane: usize,
     out: usize,
-    /// Whether all answers to its batch so far were right.
+    /// Whether all answers to its batch so far were correct.
     whole: bool,
     begun: Instant,
-    /// When it posts its next batch; it computes until then.
+    /// Time at which it posts its next batch; it computes until then.
     ready: Instant,
     pause: Duration,
 }
@@ -213,7 +214,7 @@ struct Coroutines {
     batch: usize,
 }
 
-/// Its clients, and what they ask.
+/// Its clients, and their requests.
 struct Clients {
     clients: Vec<Coroutine>,
     payload: Vec<u8>,
@@ -222,7 +223,7 @@ struct Clients {
 }
 
 impl Clients {
-    /// An answer to a client.
+    /// Handles an answer to a client.
     fn take(&mut self, client: u64, answer: Result<&[u8], dunlin::CallError>) {
         self.progress = true;
         let shared = &self.shared;
@@ -248,8 +249,8 @@ impl Clients {
 }
 
 impl Coroutines {
-    /// Where threads have a queue pair each or share lanes, the coroutines of a thread are one caller with much under
-    /// way (FaSST §4, FLOCKTX); else each has a connection (ScaleRPC §3.6.1).
+    /// Where threads have a queue pair each or share lanes, the coroutines of a thread are one caller with many calls
+    /// outstanding (FaSST §4, FLOCKTX); otherwise each has a connection (ScaleRPC §3.6.1).
     fn new(client: &Client, plan: &Crowd, numbers: Range<usize>, shared: &Arc<Shared>) -> Self {
         let lanes = match plan.preset {
             Preset::Plain
@@ -298,7 +299,7 @@ impl Coroutines {
         } = self;
         let now = thread::now();
         for client in &mut crowd.clients {
-            // The clock of who made it is another.
+            // The creating thread has another clock.
             client.ready = now + client.pause;
         }
         let mut lost = false;
@@ -338,7 +339,7 @@ impl Coroutines {
                 SimDevice::charge(Work::Switch);
             }
             if !crowd.progress && lanes.len() == 1 && next.is_none() {
-                // Others may take its answers for it: the lane knows what to look at.
+                // Other threads may take its answers: the lane knows what to poll.
                 lost |= lanes[0]
                     .wait(|tag, answer| crowd.take(tag, answer))
                     .is_err();
@@ -387,7 +388,7 @@ mod tests {
 
     #[test]
     fn wrong_answers_are_no_calls() {
-        // The server gives back the first 64 bytes alone.
+        // The server echoes only the first 64 bytes.
         let (bench, found) = measured(Preset::ScaleRpc, 128);
         assert_eq!((found.mops, found.calls), (0.0, 0));
         assert!(found.latencies_us.is_empty() && found.latency_us(0.5).is_nan());

@@ -1,26 +1,26 @@
-//! What threads that request and who measures them share: how much was done, and how long it took.
+//! State shared by requesting threads and the measuring code: number and times of completed requests.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Requests that are done.
+/// Completed requests.
 #[derive(Debug, Default)]
 pub struct Done {
-    /// How many.
+    /// Number of completed requests.
     pub count: AtomicU64,
-    /// Whether the time of each is kept.
+    /// Whether the time of each is recorded.
     timing: AtomicBool,
     times_ns: Mutex<Vec<u64>>,
     enough: AtomicBool,
 }
 
 impl Done {
-    /// From now on the time of each is kept.
+    /// Records the time of each from now on.
     pub fn time(&self) {
         self.timing.store(true, Ordering::Relaxed);
     }
 
-    /// The times, sorted, that have been kept since it was last asked.
+    /// The times recorded since the last call, sorted.
     pub fn take(&self) -> Vec<u64> {
         let mut times = self.times_ns.lock().unwrap_or_else(PoisonError::into_inner);
         let mut times = std::mem::take(&mut *times);
@@ -28,7 +28,7 @@ impl Done {
         times
     }
 
-    /// Threads that count here end.
+    /// Ends the threads that count here.
     pub fn end(&self) {
         self.enough.store(true, Ordering::Relaxed);
     }

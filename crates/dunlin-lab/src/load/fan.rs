@@ -1,35 +1,35 @@
-//! One host with queue pairs to many, as raw benchmarks of the papers have it.
+//! One host with queue pairs to many, as in raw benchmarks of the papers.
 
 use dunlin_sim::{Cluster, ClusterBuilder, HostParameters, NicParameters, SwitchParameters};
 use dunlin_verbs::Transport;
 
 use super::{rate, Hosts, Plan, Posting, Window};
 
-/// Which side of a fan requests.
+/// The requesting side of a fan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// One server requests of many clients.
+    /// One server sends requests to many clients.
     Outbound,
-    /// Many clients request of one server.
+    /// Many clients send requests to one server.
     Inbound,
 }
 
 /// One server and many clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Fan {
-    /// Who requests.
+    /// The requesting side.
     pub direction: Direction,
-    /// Client machines.
+    /// Number of client machines.
     pub machines: usize,
-    /// Queue pairs over all client machines.
+    /// Number of queue pairs over all client machines.
     pub queue_pairs: usize,
-    /// Threads of the side that requests: of the server, or of each client machine.
+    /// Threads of the requesting side: of the server, or of each client machine.
     pub threads: usize,
     /// RC or UC.
     pub transport: Transport,
     /// Bytes of the server's memory for each queue pair (inbound).
     pub zone_bytes: u64,
-    /// What the threads do.
+    /// The plan of the threads.
     pub plan: Plan,
 }
 
@@ -74,8 +74,8 @@ pub fn fan(
     cluster
 }
 
-/// Millions of requests a second that one thread carries out by one queue pair, always at the same place of the other
-/// host.
+/// Millions of requests per second that one thread carries out over one queue pair, always at the same place of the
+/// other host.
 ///
 /// # Panics
 /// When a device refuses.

@@ -1,5 +1,5 @@
-//! An ordered index behind an RPC server (FLOCK §8.6): the store of `dunlin-store` with its index, as it is, asked for
-//! the values of keys, and for how many keys a range has.
+//! An ordered index behind an RPC server (FLOCK §8.6): the unchanged store of `dunlin-store` with its index, which
+//! serves values of keys, and the number of keys in a range.
 
 use std::sync::Arc;
 
@@ -15,34 +15,34 @@ const GET: HandlerId = 1;
 const SCAN: HandlerId = 2;
 /// Bytes of a key, and of a value.
 const WORD_BYTES: usize = 8;
-/// Memory for each item: the smallest chunk that has key, value and their lengths, and what blocks lose.
+/// Memory for each item: the smallest chunk that has key, value and their lengths, and the losses of blocks.
 const ITEM_BYTES: usize = 64;
 
-/// An index and what it is asked for.
+/// Settings of an index and its load.
 #[derive(Clone, Debug)]
 pub struct IndexLoad {
-    /// Who asks.
+    /// The clients.
     pub application: Application,
-    /// Most queue pairs that are active (FLOCK's MAX_AQP).
+    /// Maximum number of active queue pairs (FLOCK's MAX_AQP).
     pub most_active: usize,
-    /// Keys that there are.
+    /// Number of keys.
     pub keys: u64,
-    /// Keys of a range.
+    /// Number of keys of a range.
     pub range: u64,
-    /// Percent of the operations that scan.
+    /// Percentage of scans among the operations.
     pub scans: u64,
-    /// What a GET takes of the server's core.
+    /// Cost of a GET.
     pub get: Cost,
-    /// What a scan does.
+    /// Cost of a scan.
     pub scan: Cost,
 }
 
-/// What an operation takes of a core.
+/// Cost of an operation for a core.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
     /// Instructions.
     pub instructions: u32,
-    /// Memory that is not in its caches, in nanoseconds.
+    /// Time of memory accesses that miss its caches, in nanoseconds.
     pub memory_ns: u64,
 }
 
@@ -96,7 +96,7 @@ fn malformed() -> HandlerError {
 pub struct Index(OrderedKvStore<<SimDevice as Device>::Region>);
 
 impl Index {
-    /// With this many keys, from zero on, in the memory of a host.
+    /// Creates an index with this many keys, from zero on, in the memory of a host.
     ///
     /// # Panics
     /// When the host has no room for them.
@@ -126,7 +126,7 @@ impl Index {
         found.then_some(value)
     }
 
-    /// How many keys there are from one on, and before another.
+    /// The number of keys from one on, and before another.
     pub fn scan(&self, range: &[u8]) -> Option<[u8; 8]> {
         let (first, end) = range.split_at_checked(WORD_BYTES)?;
         let mut count = 0u64;
@@ -138,7 +138,7 @@ impl Index {
     }
 }
 
-/// An odd number, and what undoes a multiplication by it.
+/// An odd number, and its multiplicative inverse.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 const INVERSE: u64 = 0xf1de_83e1_9937_733d;
 const _: () = assert!(FACTOR.wrapping_mul(INVERSE) == 1);
@@ -147,13 +147,13 @@ fn value(number: u64) -> [u8; 8] {
     number.wrapping_mul(FACTOR).to_le_bytes()
 }
 
-/// Whether this is a value of one of so many keys.
+/// Whether this is a value of one of `keys` keys.
 fn is_value(answer: &[u8], keys: u64) -> bool {
     let word = <[u8; 8]>::try_from(answer);
     word.is_ok_and(|word| u64::from_le_bytes(word).wrapping_mul(INVERSE) < keys)
 }
 
-/// A thread that asks.
+/// A client thread.
 struct Asker {
     keys: u64,
     range: u64,
@@ -164,7 +164,7 @@ struct Asker {
 impl Caller for Asker {
     fn next(&mut self, request: &mut Vec<u8>) -> (HandlerId, usize) {
         let scans = self.dice.chance(self.scans, 100);
-        // All ranges have as many keys.
+        // All ranges have the same number of keys.
         let first = self.dice.between(0, self.keys - self.range - 1);
         request.extend(first.to_be_bytes());
         if !scans {

@@ -1,31 +1,31 @@
-//! Taking a rate: warm up, measure, and look at the counters.
+//! Measuring a rate: warm up, measure, and compare the counters.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Mutex;
 
 use dunlin_sim::{Cluster, Counters, HostId};
 
-/// How long to warm up and to measure, in virtual nanoseconds.
+/// Durations of warm-up and measurement, in virtual nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Before the measurement.
+    /// The warm-up.
     pub warm_ns: u64,
     /// The measurement.
     pub measured_ns: u64,
 }
 
 impl Window {
-    /// 100 µs each: enough for caches of a thousand entries at tens of millions of operations a second.
+    /// 100 µs each: enough for caches of a thousand entries at tens of millions of operations per second.
     pub const SHORT: Self = Self {
         warm_ns: 100_000,
         measured_ns: 100_000,
     };
 }
 
-/// What one host did in the window.
+/// Activity of one host in a window.
 #[derive(Clone, Copy, Debug)]
 pub struct Rate {
-    /// Nanoseconds measured.
+    /// Duration of the measurement, in nanoseconds.
     pub nanoseconds: u64,
     /// Counters at the beginning.
     pub before: Counters,
@@ -34,18 +34,18 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Millions a second of a counter.
+    /// A counter in millions per second.
     pub fn mops(&self, counter: impl Fn(&Counters) -> u64) -> f64 {
         (counter(&self.after) - counter(&self.before)) as f64 * 1_000.0 / self.nanoseconds as f64
     }
 
-    /// Gigabits a second of a counter of bytes.
+    /// A counter of bytes in gigabits per second.
     pub fn gbit_s(&self, counter: impl Fn(&Counters) -> u64) -> f64 {
         self.mops(counter) * 8.0 / 1_000.0
     }
 }
 
-/// Runs the cluster through the window and gives the rates of `hosts`.
+/// Runs the cluster through the window and returns the rates of `hosts`.
 pub fn rate(cluster: &Cluster, hosts: &[HostId], window: Window) -> Vec<Rate> {
     cluster.run_for(window.warm_ns);
     let before: Vec<_> = hosts.iter().map(|&host| cluster.counters(host)).collect();
@@ -62,21 +62,21 @@ pub fn rate(cluster: &Cluster, hosts: &[HostId], window: Window) -> Vec<Rate> {
 pub(super) struct Latencies(Vec<u64>);
 
 impl Latencies {
-    /// Takes those that threads have left here, in nanoseconds.
+    /// Takes the latencies recorded by threads, in nanoseconds.
     pub(super) fn take(left: &Mutex<Vec<u64>>) -> Self {
         let mut all = std::mem::take(&mut *left.lock().expect("no thread panicked"));
         all.sort_unstable();
         Self(all)
     }
 
-    /// The one below which this share of them is, in microseconds.
+    /// The quantile `share`, in microseconds.
     pub(super) fn us(&self, share: f64) -> f64 {
         let place = (self.0.len() as f64 * share) as usize;
         self.0.get(place).map_or(f64::NAN, |&ns| ns as f64 / 1e3)
     }
 }
 
-/// What some hosts had counted when a window began.
+/// Counters of some hosts at the beginning of a window.
 pub(super) struct Counting<'a> {
     cluster: &'a Cluster,
     hosts: &'a [HostId],
@@ -93,7 +93,7 @@ impl<'a> Counting<'a> {
         }
     }
 
-    /// The counters of each host at the end.
+    /// Ends the window.
     pub(super) fn end(self) -> Counted {
         let after = self.hosts.iter().map(|&host| self.cluster.counters(host));
         Counted {
@@ -103,20 +103,20 @@ impl<'a> Counting<'a> {
     }
 }
 
-/// What some hosts counted in a window.
+/// Counters of some hosts in a window.
 pub(super) struct Counted {
     before: Vec<Counters>,
     after: Vec<Counters>,
 }
 
 impl Counted {
-    /// A counter, of all hosts.
+    /// A counter, summed over all hosts.
     pub(super) fn all(&self, of: impl Fn(&Counters) -> u64) -> f64 {
         let pairs = self.after.iter().zip(&self.before);
         pairs.map(|(a, b)| (of(a) - of(b)) as f64).sum()
     }
 
-    /// A counter, of the first host.
+    /// A counter of the first host.
     pub(super) fn first(&self, of: impl Fn(&Counters) -> u64) -> f64 {
         (of(&self.after[0]) - of(&self.before[0])) as f64
     }
@@ -127,12 +127,12 @@ impl Counted {
     }
 }
 
-/// Steps of warming up, at most.
+/// Maximum number of warm-up steps.
 const WARM_STEPS: usize = 30;
 
-/// Lets the load run, in steps of `step_ns`, until nearly all that NICs write goes to lines that the processor's cache
-/// has, as after the first milliseconds of a real run: queues of RECEIVEs and rings have been once around. Where they
-/// are larger than what a NIC may have of the cache that never comes.
+/// Lets the load run, in steps of `step_ns`, until nearly all lines that NICs write are in the processor's cache, as
+/// after the first milliseconds of a real run: receive queues and rings have been used once. If they are larger than a
+/// NIC's share of the cache, this never happens.
 pub(super) fn warm_up(cluster: &Cluster, calls: &AtomicU64, step_ns: u64) {
     let counted = || -> (u64, u64) {
         let all = cluster

@@ -1,7 +1,7 @@
-//! Metadata of a file system: the namespace of `dunlin-fs`, as it is, served from memory.
+//! Metadata of a file system: the unchanged namespace of `dunlin-fs`, served from memory.
 //!
-//! What its handlers do is what those of a metadata server do, without a journal: the records of a change are dropped.
-//! Each client has a directory and does one operation again and again, as mdtest does in its phases.
+//! Its handlers do what those of a metadata server do, without a journal: the records of a change are dropped. Each
+//! client has a directory and repeats one operation, as mdtest does in its phases.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -16,29 +16,29 @@ use dunlin_verbs::{thread, Device, Work};
 use super::application::{Application, ApplicationBench, Caller};
 use crate::dice::Dice;
 
-/// Bytes of names that a client asks for at once, as that of `dunlin-fs` does.
+/// Bytes of names that a client requests at once, as the client of `dunlin-fs` does.
 const READ_DIR_BYTES: u32 = 64 << 10;
-/// When a run begins, in nanoseconds since 1970: times are as long in messages as those of today.
+/// Start of a run, in nanoseconds since 1970: times are as long in messages as today's.
 const BEGAN_NS: i64 = 1_700_000_000_000_000_000;
 
-/// What the clients do.
+/// Operation of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Makes files.
+    /// Creates files.
     Mknod,
-    /// Takes them away.
+    /// Removes files.
     Rmnod,
-    /// Asks for the attributes of a name.
+    /// Requests the attributes of a name.
     Stat,
     /// Lists a directory.
     ReadDir,
 }
 
 impl Operation {
-    /// All of them.
+    /// All operations.
     pub const ALL: [Self; 4] = [Self::Mknod, Self::Rmnod, Self::Stat, Self::ReadDir];
 
-    /// Its name, as mdtest's users have it.
+    /// Its name, as users of mdtest know it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Mknod => "Mknod",
@@ -49,18 +49,18 @@ impl Operation {
     }
 }
 
-/// A file system and what it is asked for.
+/// Settings of a file system and its load.
 #[derive(Clone, Debug)]
 pub struct Metadata {
-    /// Who asks.
+    /// The clients.
     pub application: Application,
-    /// Turns of ScaleRPC.
+    /// ScaleRPC's groups and turns.
     pub grouping: Grouping,
-    /// What all clients do.
+    /// The operation of all clients.
     pub operation: Operation,
-    /// Files of each client's directory when it begins.
+    /// Initial number of files in each client's directory.
     pub files: usize,
-    /// What the operation takes of the server's core, in nanoseconds.
+    /// Time of the operation on the server's core, in nanoseconds.
     pub cost_ns: u64,
 }
 
@@ -79,7 +79,7 @@ impl Metadata {
             .grouping(self.grouping)
             .handle(meta::ASK, move |request, reply| {
                 let answer = asked.ask(request.payload()).ok_or_else(malformed)?;
-                // The lock is taken for reading, and given back: its line comes from another core each time.
+                // The lock is taken for reading, and released: its line comes from another core each time.
                 SimDevice::charge(Work::SharedLine);
                 SimDevice::charge(Work::SharedLine);
                 SimDevice::charge(Work::Compute(cost_ns));
@@ -107,13 +107,13 @@ fn malformed() -> HandlerError {
 pub struct Tree {
     namespace: RwLock<Namespace>,
     directories: Vec<Ino>,
-    /// Until when who changes something has the namespace, in virtual nanoseconds. Those who want it meanwhile wait, in
-    /// their order.
+    /// Time until which the namespace is locked for a change, in virtual nanoseconds. Others wait meanwhile, in order
+    /// of arrival.
     taken_until_ns: AtomicU64,
 }
 
 impl Tree {
-    /// With so many files in each directory.
+    /// Creates a namespace with `files` files in each directory.
     ///
     /// # Panics
     /// When the namespace refuses.
@@ -169,7 +169,7 @@ impl Tree {
         namespace.take_records();
         match done {
             Done::Answered { answer, .. } => Some(answer),
-            // What this load asks for waits for nobody.
+            // No request of this load waits.
             Done::Waits(_) => None,
         }
     }
@@ -193,12 +193,12 @@ fn now() -> Now {
     }
 }
 
-/// A client's session; real ones are drawn, and as long.
+/// Session number of a client; real ones are random, and as long.
 fn session(client: usize) -> u64 {
     u64::MAX - client as u64
 }
 
-/// As mdtest names the files of a process.
+/// File names of a process, as mdtest names them.
 fn name(client: usize, number: u64) -> String {
     format!("file.mdtest.{client}.{number}")
 }
@@ -216,7 +216,7 @@ fn make(parent: Ino, name: &str, mode: u32) -> Change<'_> {
     }
 }
 
-/// Of which file an answer tells.
+/// The file that an answer describes.
 fn inode(answer: &[u8]) -> Option<Ino> {
     match decode::<Outcome<Answer>>(answer)? {
         Ok(Answer::Attr(attr)) => Some(attr.ino),
@@ -248,7 +248,7 @@ impl Mdtest {
         }
     }
 
-    /// The next request, and for which handler it is.
+    /// The next request, and its handler.
     pub fn request(&mut self) -> (HandlerId, Vec<u8>) {
         let (client, parent) = (self.client, self.directory);
         let ask = match self.operation {
@@ -270,7 +270,7 @@ impl Mdtest {
         let number = u64::from(self.sequence);
         self.sequence += 1;
         let name = match self.operation {
-            // Behind those that are there.
+            // Behind the existing ones.
             Operation::Mknod => name(client, self.files as u64 + number),
             _ => name(client, number),
         };

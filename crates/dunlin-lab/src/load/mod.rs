@@ -1,4 +1,4 @@
-//! Loads: simulated threads that use verbs as the papers' raw benchmarks do, and how their rate is taken.
+//! Loads: simulated threads that use verbs as the papers' raw benchmarks do, and the measurement of their rates.
 
 // Its source is frozen as it was when it first ran.
 #[allow(clippy::needless_range_loop)]

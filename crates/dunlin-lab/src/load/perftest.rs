@@ -1,4 +1,5 @@
-//! WRITEs as perftest's `ib_write_bw` sends them: each queue pair keeps some out, whatever the others do.
+//! WRITEs as perftest's `ib_write_bw` sends them: each queue pair keeps a number of them outstanding, independently of
+//! the others.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -11,23 +12,23 @@ use dunlin_verbs::{
 
 use super::{connect, Cable, End, Window};
 
-/// Completions that a step takes at most.
+/// Maximum number of completions that a step takes.
 const BATCH: usize = 16;
 
-/// What each sender does for each receiver.
+/// Load of each flow.
 #[derive(Clone, Copy, Debug)]
 pub struct Perftest {
     /// Queue pairs of each flow.
     pub queue_pairs: usize,
     /// Bytes of a WRITE.
     pub bytes: usize,
-    /// WRITEs that a queue pair keeps out.
+    /// WRITEs that a queue pair keeps outstanding.
     pub depth: usize,
 }
 
 impl Perftest {
-    /// Runs these flows, each from a host to a host by their places in the cluster, each by a thread of its own; gives
-    /// the gigabits a second of payload of each.
+    /// Runs these flows between hosts, given by their indices in the cluster, each with a thread of its own; returns
+    /// the payload of each in gigabits per second.
     ///
     /// # Panics
     /// When a device refuses.
@@ -90,7 +91,7 @@ impl Perftest {
         let [local, remote] = regions;
         Sender {
             bytes: self.bytes,
-            // Each is to be posted as often as it may be out, in turns.
+            // Each queue pair posts as many WRITEs as may be outstanding, in turn.
             free: (0..self.depth).flat_map(|_| 0..self.queue_pairs).collect(),
             pairs: own,
             completions,
@@ -109,10 +110,10 @@ struct Sender {
     completions: SimCompletionQueue,
     local: SimRegion,
     place: RemoteAddress,
-    /// Queue pairs that have a WRITE to post, as often as they have.
+    /// Queue pairs that may post, once for each WRITE that they may post.
     free: Vec<usize>,
     done: Arc<AtomicU64>,
-    /// What it writes to lives as long as it does.
+    /// Keeps the objects of the receiving side alive.
     _peer: (Vec<SimQueuePair>, SimCompletionQueue, SimRegion),
 }
 
@@ -152,7 +153,7 @@ mod tests {
     use super::*;
     use dunlin_sim::{HostParameters, NicParameters, SwitchParameters};
 
-    /// Of NICs that the figure does not have.
+    /// With NICs that the figure does not use.
     #[test]
     fn two_senders_share_a_port() {
         let (host, nic) = (HostParameters::xeon_e5_v4(), NicParameters::connectx_3());

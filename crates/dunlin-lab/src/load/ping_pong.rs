@@ -14,7 +14,7 @@ use dunlin_verbs::{
 
 use super::{connect, Cable, End};
 
-/// Rounds that are measured.
+/// Number of rounds measured.
 const ROUNDS: u64 = 200;
 
 /// Largest WRITE that carries its bytes inline.
@@ -27,7 +27,7 @@ pub(super) struct Side {
     pub(super) region: SimRegion,
 }
 
-/// The connected ends of a cable between both hosts of a cluster, each with a region of `bytes`.
+/// Connects both hosts of a cluster; each end has a region of `bytes`.
 pub(super) fn two_ends(cluster: &Cluster, cable: Cable, bytes: usize) -> [Side; 2] {
     let hosts = cluster.hosts();
     let devices = [cluster.device(hosts[0]), cluster.device(hosts[1])];
@@ -62,7 +62,7 @@ pub(super) fn two_ends(cluster: &Cluster, cable: Cable, bytes: usize) -> [Side; 
 /// they write.
 ///
 /// # Panics
-/// When a device refuses, or `bytes` is less than a word or no multiple of one.
+/// When a device refuses, or `bytes` is less than a word or not a multiple of one.
 pub fn ping_pong(
     seed: u64,
     bytes: usize,
@@ -71,7 +71,7 @@ pub fn ping_pong(
     switch: &SwitchParameters,
 ) -> f64 {
     assert!(bytes >= 8 && bytes % 8 == 0, "words");
-    // What comes in stands in front of what goes out.
+    // Incoming bytes are placed before outgoing ones.
     let half = bytes.next_multiple_of(4096);
     let cable = Cable {
         transport: Transport::ReliableConnection,
@@ -98,7 +98,7 @@ pub fn ping_pong(
         let mut round = 0u64;
         let mut source = vec![0u8; bytes.min(INLINE_BYTES)];
         cluster.spawn(hosts[side], 0, move |now_ns: u64| {
-            // The side that begins writes round 1; each side answers what it sees.
+            // The side that begins writes round 1; each side answers the round that it sees.
             let seen = region.memory().atomic_u64(last).load(Ordering::Acquire);
             let due = if side == 0 {
                 seen == round
@@ -161,7 +161,7 @@ pub fn one_read(
     };
     let cluster = Cluster::star(seed, 2, host, nic, switch);
     let hosts = cluster.hosts();
-    // The other end stays until the measurement is over.
+    // The other end is kept until the measurement is over.
     let [one, other] = two_ends(&cluster, cable, 8192);
     let Side {
         mut pair,

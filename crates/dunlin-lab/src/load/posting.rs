@@ -1,5 +1,5 @@
-//! Queue pairs from some hosts of a cluster to others, threads that post READs, WRITEs or SENDs on them, and what there
-//! is at the other end. Raw verbs of figures and of experiments are this.
+//! Queue pairs from some hosts of a cluster to others, threads that post READs, WRITEs or SENDs on them, and the
+//! receiving ends. Used for raw verbs of figures and of experiments.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,40 +16,40 @@ use super::receiver::{Answering, Receiver};
 use super::requester::{Verb, Way};
 use super::{connect, pair_config, Cable, Done, End, Plan, Requester};
 
-/// What is posted, from where to where.
+/// Settings of requesters and targets.
 #[derive(Clone, Debug)]
 pub struct Posting {
     /// Numbers of the hosts that post.
     pub requesters: Vec<usize>,
-    /// Numbers of the hosts to which they do: each to all of them but itself.
+    /// Numbers of the target hosts; each requester posts to all of them but itself.
     pub targets: Vec<usize>,
-    /// Queue pairs of all requesters together: those follow each other by turns, and for each its threads, and the
-    /// targets.
+    /// Number of queue pairs of all requesters together, assigned to requesters in turn, and within each to its threads
+    /// and the targets.
     pub queue_pairs: usize,
     /// Threads of each requester.
     pub threads: usize,
-    /// Threads of each target that have its ends, and take SENDs.
+    /// Threads of each target, which own its ends and take SENDs.
     pub receivers: usize,
-    /// RECEIVEs that a target keeps posted on each queue pair; none where nothing is sent.
+    /// RECEIVEs that a target keeps posted on each queue pair; none if there are no SENDs.
     pub receives: usize,
-    /// RC, UC, or, for SENDs alone, UD: then each thread of a target has one queue pair.
+    /// RC, UC, or, only for SENDs, UD: then each thread of a target has one queue pair.
     pub transport: Transport,
-    /// Targets' queue pairs that one of the requesters' sends to; more than one over UD alone.
+    /// Number of targets' queue pairs to which each queue pair of a requester sends; more than one only over UD.
     pub destinations: usize,
-    /// Bytes of a target's memory for each queue pair; without it all have the same.
+    /// Bytes of a target's memory for each queue pair; if `None`, all share the same.
     pub zone_bytes: Option<u64>,
-    /// Whether each queue pair that posts has a completion queue of its own; else a thread has one for all of its.
+    /// Whether each requesting queue pair has a completion queue of its own; otherwise each thread has one.
     pub own_completions: bool,
-    /// What the threads do.
+    /// The plan of the threads.
     pub plan: Plan,
 }
 
-/// Bytes of the memory of each host, at least.
+/// Minimum bytes of the memory of each host.
 pub(super) const REGION_BYTES: usize = 1 << 20;
-/// Entries of a completion queue, at least.
+/// Minimum entries of a completion queue.
 const COMPLETIONS: usize = 4096;
 
-/// How the queue pairs of a plan are made.
+/// The connection settings for a plan.
 pub(super) fn cable(transport: Transport, plan: Plan) -> Cable {
     let inline_bytes = if plan.inline { plan.bytes } else { 0 };
     Cable {
@@ -60,7 +60,7 @@ pub(super) fn cable(transport: Transport, plan: Plan) -> Cable {
     }
 }
 
-/// What a host has for all its threads.
+/// Objects of a host, for all its threads.
 pub(super) struct Machine {
     pub(super) device: SimDevice,
     pub(super) domain: SimProtectionDomain,
@@ -86,7 +86,7 @@ impl Machine {
         queue.expect("a queue")
     }
 
-    /// What datagrams to a queue pair name.
+    /// The address of a queue pair for datagrams.
     fn way_to(&self, address: EndpointAddress) -> (SimAddressHandle, EndpointAddress) {
         let handle = self.device.create_address_handle(&self.domain, &address);
         (handle.expect("of this cluster"), address)
@@ -101,19 +101,19 @@ impl Machine {
     }
 }
 
-/// What one thread of a host has: where its completions go, and its queue pairs. It has one completion queue at least.
+/// Objects of one thread of a host: its completion queues, at least one, and its queue pairs.
 struct Seat<T> {
     queues: Vec<SimCompletionQueue>,
     has: Vec<T>,
 }
 
-/// A queue pair of a target, with the place of its memory.
+/// A queue pair of a target, with the offset of its memory.
 pub(super) struct Taker {
     pub(super) pair: SimQueuePair,
     pub(super) offset: usize,
-    /// UD: whom an answer goes to, by the number of the queue pair that asked.
+    /// UD: destinations of answers, by the number of the requesting queue pair.
     pub(super) askers: BTreeMap<u32, (SimAddressHandle, EndpointAddress)>,
-    /// Answers so far.
+    /// Number of answers so far.
     pub(super) answered: u64,
 }
 
@@ -128,18 +128,18 @@ impl Taker {
     }
 }
 
-/// A host with its seats on both sides, of which it may have one.
+/// A host with its threads' objects on both sides, of which it may have one.
 struct Place {
     number: usize,
     machine: Machine,
     requests: Vec<Seat<Way>>,
     takes: Vec<Seat<Taker>>,
-    /// Queue pairs that have come here.
+    /// Number of queue pairs connected to this host.
     came: u64,
 }
 
 impl Posting {
-    /// Bytes from the first of the places of a queue pair to the end of the last.
+    /// Bytes from the first to the end of the last of a queue pair's places.
     pub fn span(&self) -> u64 {
         let (distance, places) = self.plan.places;
         let longest = match self.transport {
@@ -154,7 +154,7 @@ impl Posting {
         self.region_bytes(true) as u64
     }
 
-    /// Bytes of a host's memory: all zones of it, if it is a target with such.
+    /// Bytes of a host's memory; all zones if it is a target with zones.
     fn region_bytes(&self, target: bool) -> usize {
         let zones = match self.zone_bytes {
             Some(zone) if target => zone * self.ends_of_a_target() as u64,
@@ -169,7 +169,7 @@ impl Posting {
             .max(zones.max(self.span()) as usize)
     }
 
-    /// Queue pairs that come to one target, at most.
+    /// Maximum number of queue pairs connected to one target.
     fn ends_of_a_target(&self) -> usize {
         match self.targets.as_slice() {
             _ if self.transport == Transport::UnreliableDatagram => self.receivers,
@@ -187,7 +187,8 @@ impl Posting {
         pairs * self.receives
     }
 
-    /// Puts it on the hosts of a cluster: its threads begin at the cluster's next time, and count what they have done.
+    /// Puts the load on the hosts of a cluster: its threads begin when the cluster's time next advances, and count
+    /// completed requests in `done`.
     ///
     /// # Panics
     /// When a device refuses, or has too few cores.
@@ -220,7 +221,7 @@ impl Posting {
                 let thread = cluster.spawn(host, thread, requester);
                 cluster.name_thread(thread, "verbs".to_owned());
             }
-            // Of a host on both sides those that take stand behind those that post: both always have work.
+            // On a host on both sides, receiving threads are placed behind requesting ones: both always have work.
             let behind = match self.requesters.contains(&number) {
                 true => self.threads,
                 false => 0,
@@ -230,7 +231,7 @@ impl Posting {
                 if seat.has.is_empty() {
                     continue;
                 }
-                // It has initialised its memory and looks at it as a server does: what comes is warm.
+                // The target has initialised its memory and polls it as a server does: incoming lines are warm.
                 if !std::mem::replace(&mut warm, true) {
                     machine.region.warm(0, machine.region.memory().len());
                 }
@@ -239,7 +240,7 @@ impl Posting {
         }
     }
 
-    /// A thread of a target: takes SENDs, or only holds what others read and write.
+    /// Starts a thread of a target: it takes SENDs, or only keeps the ends whose memory others read and write.
     fn take(
         &self,
         cluster: &Cluster,
@@ -301,7 +302,7 @@ impl Posting {
         all.into_iter().map(place).collect()
     }
 
-    /// The queue pairs of both ends, of which a target's has so many RECEIVEs posted.
+    /// Connection settings of both ends; those of a target have the RECEIVEs posted.
     fn cable(&self) -> Cable {
         let plan = self.plan;
         let cable = cable(self.transport, plan);
@@ -340,7 +341,7 @@ impl Posting {
             let place = |which: usize| place_of(places, others[(of_host + which) % others.len()]);
             let way = match datagrams {
                 true => {
-                    // To all targets first, then to other threads of each.
+                    // To all targets first, then to further threads of each.
                     let of_target = self.destinations.div_ceil(others.len());
                     let to = (0..self.destinations).map(|which| {
                         let taker = thread * of_target + which / others.len();
@@ -382,7 +383,7 @@ impl Posting {
         }
     }
 
-    /// The queue pairs of a target's threads.
+    /// Creates the queue pairs of a target's threads.
     fn datagram_ends(&self, place: &mut Place) {
         for seat in &mut place.takes {
             let offset = self.zone_bytes.unwrap_or(0) * place.came;
@@ -392,7 +393,7 @@ impl Posting {
         }
     }
 
-    /// A queue pair of a thread of one place that sends to threads of others.
+    /// Creates a queue pair of a thread of one host that sends to threads of others.
     fn datagram_way(
         &self,
         places: &mut [Place],
@@ -410,7 +411,7 @@ impl Posting {
         };
         let way = Way {
             number,
-            // Where a SEND goes the receiver says.
+            // The receiver determines where a SEND goes.
             remote: machine.region.remote(),
             to: to.iter().map(address).collect(),
             queue: 0,
@@ -427,7 +428,7 @@ impl Posting {
     }
 }
 
-/// The queue of a seat that has one.
+/// The only queue of a thread that has one.
 fn only(mut queues: Vec<SimCompletionQueue>) -> SimCompletionQueue {
     queues.pop().expect("each seat has one")
 }

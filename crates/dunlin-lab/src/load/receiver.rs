@@ -17,16 +17,16 @@ pub(super) struct Receiver {
     /// RECEIVEs of a queue pair, and bytes of each.
     receives: usize,
     bytes: usize,
-    /// Distance of their places, and the number of them.
+    /// Distance of their places, and the number of places.
     places: (u64, u64),
     answering: Option<Answering>,
 }
 
-/// What answers, and how often an answer is signaled.
+/// Settings for answers, including the signaling interval.
 pub(super) struct Answering {
     answer: Answer,
     signal_every: u64,
-    /// What is sent inline.
+    /// Payload of inline answers.
     bytes: Vec<u8>,
 }
 
@@ -41,10 +41,10 @@ impl Answering {
 }
 
 impl Receiver {
-    /// With all RECEIVEs posted: nothing is sent before.
+    /// Creates a receiver with all RECEIVEs posted, before anything is sent.
     ///
     /// # Panics
-    /// When a queue pair takes no RECEIVE.
+    /// When a queue pair accepts no RECEIVE.
     pub(super) fn new(
         (takers, completions): (Vec<Taker>, SimCompletionQueue),
         region: SimRegion,
@@ -67,7 +67,7 @@ impl Receiver {
         receiver
     }
 
-    /// Posts the RECEIVE of this number, which says where it belongs.
+    /// Posts the RECEIVE of this number, which determines its queue pair and place.
     fn post(&mut self, number: usize) {
         let taker = &mut self.takers[number / self.receives];
         let (distance, places) = self.places;
@@ -84,7 +84,7 @@ impl Receiver {
         taker.pair.post_receive(&[request]).expect("one is free");
     }
 
-    /// Answers what has come to the RECEIVE of this number, if answers there are.
+    /// Answers the message in the RECEIVE of this number, if there are answers.
     fn answer(&mut self, number: usize, immediate: Option<u32>) {
         let (Some(answering), Some(mark)) = (&self.answering, immediate) else {
             return;
@@ -128,10 +128,10 @@ impl Step for Receiver {
             .expect("the queue holds all RECEIVEs");
         for completion in &some[..count] {
             assert!(completion.is_success(), "{completion:?}");
-            // Else it says that answers have left.
+            // Otherwise the completion reports that answers have left.
             if completion.opcode == CompletionOpcode::Receive {
                 SimDevice::charge(Work::Arrived);
-                // First: somebody waits for it, and other RECEIVEs are posted.
+                // Answered first: a peer waits for it, and other RECEIVEs are posted.
                 self.answer(completion.id as usize, completion.immediate);
                 self.post(completion.id as usize);
             }

@@ -13,7 +13,7 @@ use dunlin_verbs::{
 
 use super::Done;
 
-/// What is posted.
+/// The verb posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// READ.
@@ -26,65 +26,65 @@ pub enum Verb {
     FetchAndAdd,
 }
 
-/// Which queue pair is next.
+/// The choice of the next queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// A random one.
     Random,
-    /// One after the other.
+    /// All in turn.
     InTurn,
 }
 
-/// What answers a SEND.
+/// The answer to a SEND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Bytes of it.
+    /// Bytes of the answer.
     pub bytes: usize,
-    /// Whether it carries them inline.
+    /// Whether it is sent inline.
     pub inline: bool,
 }
 
-/// Bits of the immediate data of a SEND that is answered which say the place in its thread's window; the others say
-/// which of all queue pairs it left by. The answer brings both back.
+/// Number of bits of the immediate data of an answered SEND that identify its place in its thread's window; the others
+/// identify the queue pair. The answer returns both.
 const PLACE_BITS: u32 = 10;
 
-/// What a SEND of a queue pair says, and its answer with it.
+/// The immediate data of a SEND and of its answer.
 fn mark(way: u32, place: usize) -> u32 {
     way << PLACE_BITS | place as u32
 }
 
-/// By which queue pair a SEND left that said so.
+/// The queue pair that sent a SEND with this immediate data.
 pub(super) fn way_of(mark: u32) -> u32 {
     mark >> PLACE_BITS
 }
 
-/// What a requester does.
+/// The plan of a requester.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// What is posted.
+    /// The verb.
     pub verb: Verb,
-    /// What SENDs are answered with: then a request is done when its answer has come, not when it is completed.
+    /// The answer to SENDs: a request is then done when its answer has arrived, not when it is complete.
     pub answer: Option<Answer>,
     /// Bytes of a request.
     pub bytes: usize,
-    /// Whether a WRITE or a SEND carries its bytes inline.
+    /// Whether a WRITE or a SEND is sent inline.
     pub inline: bool,
-    /// Requests outstanding at most.
+    /// Maximum number of outstanding requests.
     pub window: usize,
-    /// One request in so many is signaled; those between are taken as done with it.
+    /// One request in this many is signaled; its completion stands for those before it.
     pub signal_every: usize,
-    /// Requests of a doorbell.
+    /// Requests per doorbell.
     pub batch: usize,
-    /// Which queue pair is next; a batch goes to one.
+    /// The choice of the next queue pair; a batch goes to one.
     pub choice: Choice,
-    /// Distance of the remote places that are used in turn or at random, and their number.
+    /// Distance of the remote places, used in turn or at random, and their number.
     pub places: (u64, u64),
     /// Each place is used by a thread of its own: first place and number of places.
     pub seed: u64,
 }
 
 impl Plan {
-    /// READs of so many bytes, all signaled, one a doorbell.
+    /// READs of this size, all signaled, one per doorbell.
     pub fn reads(bytes: usize, window: usize) -> Self {
         Self {
             verb: Verb::Read,
@@ -100,7 +100,7 @@ impl Plan {
         }
     }
 
-    /// WRITEs of so many bytes.
+    /// WRITEs of this size.
     pub fn writes(bytes: usize, window: usize) -> Self {
         Self {
             verb: Verb::Write,
@@ -109,21 +109,21 @@ impl Plan {
     }
 }
 
-/// Requests that a step posts at most before it looks at completions again.
+/// Maximum number of requests that a step posts before it polls completions again.
 const POSTS_OF_A_STEP: usize = 4;
 
-/// A queue pair and what it leads to.
+/// A queue pair and its destination.
 #[derive(Debug)]
 pub struct Way {
-    /// Ours.
+    /// Our queue pair.
     pub pair: SimQueuePair,
-    /// Which of all queue pairs it is.
+    /// Its number among all queue pairs.
     pub number: u32,
     /// Memory of the peer.
     pub remote: RemoteAddress,
-    /// UD: to whom it sends; the next is a random one of them.
+    /// UD: destinations, one of which is chosen at random each time.
     pub to: Vec<(SimAddressHandle, EndpointAddress)>,
-    /// Which of the thread's queues its completions go to.
+    /// Index of its completion queue in the thread.
     pub queue: usize,
 }
 
@@ -134,7 +134,7 @@ pub struct Requester {
     ways: Vec<Way>,
     queues: Vec<SimCompletionQueue>,
     local: SimRegion,
-    /// Requests posted, and of the window those known to be done by place, with the queue of each.
+    /// Number of requests posted, and requests of the window known to be done, by place, with the queue of each.
     posted: usize,
     oldest: usize,
     done: Vec<bool>,
@@ -142,14 +142,14 @@ pub struct Requester {
     turn: usize,
     random: u64,
     bytes: Vec<u8>,
-    /// Who counts what is done, and when each request of the window was posted.
+    /// Counter of completed requests, and the time at which each request of the window was posted.
     counted: Option<Arc<Done>>,
     begun_ns: Vec<u64>,
 }
 
 impl Requester {
-    /// On these queue pairs, whose completions go to these queues. With several it waits for the oldest request at its
-    /// queue, as rdma_bench does.
+    /// Creates a requester on these queue pairs and completion queues. With several queues it waits for the oldest
+    /// request at its queue, as rdma_bench does.
     pub fn new(
         plan: Plan,
         ways: Vec<Way>,
@@ -179,7 +179,7 @@ impl Requester {
         requester
     }
 
-    /// Posts a RECEIVE for an answer. All have one place, behind what is sent: nobody reads them.
+    /// Posts a RECEIVE for an answer. All share one place, behind what is sent: the answers are not read.
     fn post_receive(&mut self, way: usize) {
         let bytes = self.plan.answer.map_or(0, |answer| answer.bytes);
         let room = bytes + GRH_BYTES;
@@ -196,7 +196,7 @@ impl Requester {
         posted.expect("the receive queue holds a window");
     }
 
-    /// Counts there what is done, and ends when it is told so there.
+    /// Counts completed requests in `counted`, and ends when told so there.
     #[must_use]
     pub fn counting(mut self, counted: Arc<Done>) -> Self {
         self.counted = Some(counted);
@@ -241,7 +241,7 @@ impl Requester {
         }
     }
 
-    /// That a SEND has been sent says nothing where it is to be answered.
+    /// Handles the completion of an answer. If SENDs are answered, their own completions are ignored.
     fn take_answer(&mut self, completion: &Completion, now_ns: u64) {
         if completion.opcode != CompletionOpcode::Receive {
             return;

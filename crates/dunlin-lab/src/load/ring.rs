@@ -1,7 +1,7 @@
-//! Rings between two simulated hosts: the engines of `dunlin-ring` as they are, polled by simulated cores.
+//! Rings between two simulated hosts: the unchanged engines of `dunlin-ring`, polled by simulated cores.
 //!
-//! What the engines do with verbs, copies and empty polls is charged by the device and by the engines themselves. What
-//! an application computes for a message is charged here.
+//! Verbs, copies and empty polls of the engines are charged by the device and by the engines themselves. An
+//! application's computation for a message is charged here.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,32 +16,32 @@ use dunlin_verbs::{Device, Work};
 
 use super::{rate, Rate, Window};
 
-/// Messages that a step sends or receives at most before it looks around again.
+/// Maximum number of messages that a step sends or receives before it looks around again.
 const MESSAGES_OF_A_STEP: usize = 8;
-/// Looks after which a consumer has looked at everything once, the end of the ring too.
+/// Number of polls after which a consumer has looked at everything once, including the end of the ring.
 const FIRST_LOOKS: usize = 17;
 
 /// Two hosts.
 #[derive(Clone, Debug)]
 pub struct Hosts {
-    /// Of the cluster.
+    /// Seed of the cluster.
     pub seed: u64,
-    /// Of both.
+    /// Parameters of both hosts.
     pub host: HostParameters,
-    /// Of both.
+    /// Parameters of both NICs.
     pub nic: NicParameters,
-    /// Between them.
+    /// Parameters of the switch between them.
     pub switch: SwitchParameters,
 }
 
-/// What an application computes for each message, in nanoseconds.
+/// An application's computation for each message, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compute {
-    /// Who sends, or who asks.
+    /// At the sender, or the client.
     pub first_ns: u64,
-    /// Who receives, or who answers.
+    /// At the receiver, or the server.
     pub second_ns: u64,
-    /// Bytes that who answers copies into each answer, from what it serves.
+    /// Bytes that the server copies from its data into each answer.
     pub served_bytes: usize,
 }
 
@@ -72,8 +72,8 @@ pub fn ring(
     )
 }
 
-/// Receives what is there, up to `most` messages; a consumer that finds nothing for the first time looks everywhere, so
-/// that news wake it.
+/// Receives the messages that are there, up to `most`. A consumer that finds nothing for the first time looks
+/// everywhere, so that writes there wake it.
 fn take(
     consumer: &mut Consumer<SimDevice>,
     most: usize,
@@ -98,22 +98,22 @@ fn take(
     0
 }
 
-/// What a stream of messages gave.
+/// Results of a stream of messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Streamed {
-    /// Millions of messages a second.
+    /// Millions of messages per second.
     pub mops: f64,
-    /// Gigabits of payload a second.
+    /// Gigabits of payload per second.
     pub gbit_s: f64,
-    /// What the sending host did.
+    /// Activity of the sending host.
     pub sender: Rate,
-    /// What the receiving host did.
+    /// Activity of the receiving host.
     pub receiver: Rate,
 }
 
 impl Streamed {
-    /// What the counters say of the limit: how busy the cores of both ends are, and doorbells and elements that the
-    /// sending NIC fetched, for each message.
+    /// Describes the limit by counters: load of the cores of both ends, and doorbells and elements fetched by the
+    /// sending NIC, per message.
     pub fn what_limits(&self) -> String {
         let busy = |rate: &Rate| rate.mops(|c| c.busy_ps) / 1e4;
         let each =
@@ -128,7 +128,7 @@ impl Streamed {
     }
 }
 
-/// Sends messages of `bytes` as fast as `threads` rings take them; each ring has a core of its own at both ends.
+/// Sends messages of `bytes` as fast as `threads` rings accept them; each ring has a core of its own at both ends.
 ///
 /// # Panics
 /// When a message is lost, changed or out of order, or a device refuses.
@@ -208,24 +208,24 @@ pub struct Dialogue {
     pub there: RingConfig,
     /// The ring of responses.
     pub back: RingConfig,
-    /// Bytes of both.
+    /// Bytes of a request and of a response.
     pub bytes: (usize, usize),
-    /// Requests that are under way at most; 1 is a ping-pong.
+    /// Maximum number of outstanding requests; 1 is a ping-pong.
     pub outstanding: u64,
-    /// Requests that are measured, after a third as many.
+    /// Number of requests measured, after a third as many.
     pub requests: u64,
     /// Pairs of threads, each with rings of its own.
     pub threads: usize,
-    /// What both ends compute.
+    /// Computation of both ends.
     pub compute: Compute,
 }
 
-/// What a dialogue gave.
+/// Results of a dialogue.
 #[derive(Clone, Debug)]
 pub struct Answered {
-    /// Millions of answers a second, all threads together.
+    /// Millions of answers per second, over all threads.
     pub mops: f64,
-    /// From the call that sends a request to the call that received its answer, sorted.
+    /// Times from the call that sends a request to the call that receives its answer, sorted.
     pub round_trips_ns: Vec<u64>,
 }
 
@@ -236,7 +236,7 @@ impl Answered {
         self.round_trips_ns.iter().sum::<u64>() as f64 / count / 1_000.0
     }
 
-    /// The round trip that one in a thousand exceeds, in microseconds.
+    /// The 99.9th percentile of round trips, in microseconds.
     pub fn p999_us(&self) -> f64 {
         let count = self.round_trips_ns.len();
         let at = (count as f64 * 0.999) as usize;
@@ -246,7 +246,7 @@ impl Answered {
     }
 }
 
-/// Sends one message; `false` when the ring is full. What is computed for a message is computed before it goes.
+/// Sends one message; returns `false` when the ring is full. The computation for a message comes before it is sent.
 fn say(
     producer: &mut Producer<SimDevice>,
     bytes: usize,
@@ -268,7 +268,7 @@ fn say(
     }
 }
 
-/// How long a thread's measurement took, and each of its requests.
+/// Duration of a thread's measurement, and of each of its requests.
 type Finished = (u64, Vec<u64>);
 
 /// Carries out a dialogue.
@@ -309,7 +309,7 @@ pub fn dialogue(hosts: &Hosts, dialogue: Dialogue) -> Answered {
             if heard == total {
                 let mut all = finished.lock().expect("steps do not panic");
                 all.push((now_ns - from_ns, std::mem::take(&mut times)));
-                // Not done: that would drop the rings before the other end is done with them.
+                // Not `Done`: that would drop the rings before the other end is done with them.
                 return Next::Block;
             }
             began.resize(dialogue.outstanding as usize, 0);
@@ -370,7 +370,7 @@ pub fn dialogue(hosts: &Hosts, dialogue: Dialogue) -> Answered {
     }
 }
 
-/// Virtual time in which every dialogue must have come to an end.
+/// Virtual time within which every dialogue must have ended.
 const LIMIT_NS: u64 = 60_000_000_000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! RPC load: the clients and the server of `dunlin-rpc`, as they are, on simulated hosts.
+//! RPC load: the unchanged clients and server of `dunlin-rpc`, on simulated hosts.
 //!
 //! A client's threads are simulated threads that block in [`Pipeline::wait`] like any thread; the server's pollers, the
 //! dispatchers of connection handles and both schedulers are those that run on real devices.
@@ -21,52 +21,52 @@ pub(super) const ECHO: u16 = 1;
 pub(crate) const DATAGRAMS: [Preset; 3] = [Preset::Fasst, Preset::Erpc, Preset::Herd];
 /// Longest response.
 const RESPONSE_BYTES: usize = 64;
-/// Sessions of a poller that come together, and how long it has to adopt them: 64 RECEIVEs for each, at half a
-/// microsecond on an EPYC.
+/// Number of sessions of a poller that arrive together, and the time it has to adopt them: 64 RECEIVEs for each, at
+/// half a microsecond on an EPYC.
 const NEWCOMERS: usize = 16;
 const TAKING_IN_NS: u64 = 1_000_000;
-/// How a paced thread waits between two calls.
+/// Interval between two calls of a paced thread.
 const PACE: Duration = Duration::from_micros(250);
 
-/// What the clients do. Host 0 is the server, the others are client machines.
+/// Settings of the clients. Host 0 is the server, the others are client machines.
 #[derive(Clone, Copy, Debug)]
 pub struct RpcPlan {
-    /// How threads share queue pairs.
+    /// Preset, which determines how threads share queue pairs.
     pub preset: Preset,
     /// Client processes of each machine, each with a connection handle.
     pub processes: usize,
-    /// Processes in all, at most.
+    /// Maximum number of processes in all.
     pub most_processes: usize,
     /// Threads of each process.
     pub threads: usize,
-    /// Most queue pairs of a process, for presets that share them.
+    /// Maximum number of queue pairs of a process, for presets that share them.
     pub lanes: usize,
-    /// Calls that each thread keeps out.
+    /// Calls that each thread keeps outstanding.
     pub outstanding: usize,
-    /// Bytes of a request; the response has as many, 64 at most.
+    /// Bytes of a request; the response has as many, at most 64.
     pub bytes: usize,
-    /// One thread in so many sends requests of another size.
+    /// One thread in this many sends requests of another size.
     pub large: Option<(usize, usize)>,
-    /// Most queue pairs that are active (FLOCK's MAX_AQP).
+    /// Maximum number of active queue pairs (FLOCK's MAX_AQP).
     pub most_active: usize,
-    /// What a handler computes, in nanoseconds.
+    /// Computation of a handler, in nanoseconds.
     pub handler_ns: u64,
     /// Cores that the server polls on.
     pub pollers: usize,
-    /// Pollers of the server are pinned to its first cores, one each.
+    /// Whether pollers of the server are pinned to its first cores, one each.
     pub pinned: bool,
-    /// Each process has a thread that takes all answers.
+    /// Whether each process has a thread that takes all answers.
     pub dispatched: bool,
     /// Traffic class of both directions.
     pub traffic_class: u8,
-    /// A paced thread calls once in each pace, whatever its answers take, and all threads one after the other; else it
-    /// waits for a pace after each answer.
+    /// Whether a paced thread calls once in each interval, regardless of its answers, with all threads evenly spaced;
+    /// otherwise it waits for an interval after each answer.
     pub keeps_time: bool,
 }
 
 impl RpcPlan {
-    /// FLOCK's (§8.1), with its response dispatcher (§4.3): 64 bytes each way, 256 active queue pairs, a handler of 10
-    /// ns (declared).
+    /// FLOCK's settings (§8.1), with its response dispatcher (§4.3): 64 bytes each way, 256 active queue pairs, a
+    /// handler of 10 ns (declared).
     pub fn flock(preset: Preset, threads: usize, outstanding: usize) -> Self {
         Self {
             preset,
@@ -96,41 +96,41 @@ impl RpcPlan {
     }
 }
 
-/// A cluster with a server and clients at work.
+/// A cluster with a running server and clients.
 #[derive(Debug)]
 pub struct RpcBench {
     pub(super) cluster: Cluster,
-    /// Until it is dropped.
+    /// Present until the bench is dropped.
     pub(super) server: Option<LocalServer>,
     pub(super) clients: Vec<Client>,
     pub(super) shared: Arc<Shared>,
 }
 
-/// What a window showed.
+/// Results of a window.
 #[derive(Clone, Debug, Default)]
 pub struct RpcResult {
-    /// Millions of calls a second.
+    /// Millions of calls per second.
     pub mops: f64,
     /// Mean latency of a call in microseconds.
     pub mean_us: f64,
     /// Median latency of a call in microseconds.
     pub median_us: f64,
-    /// Its 99th percentile.
+    /// 99th percentile of the latency in microseconds.
     pub p99_us: f64,
-    /// Requests for each message that clients wrote; 1 for presets without a connection handle.
+    /// Requests per message written by clients; 1 for presets without a connection handle.
     pub degree: f64,
-    /// Packets that the server's NIC sent for each call, acknowledgements included.
+    /// Packets sent by the server's NIC per call, including acknowledgements.
     pub server_packets: f64,
-    /// Bytes that it put on the wire for each call.
+    /// Bytes on the wire sent by the server's NIC per call.
     pub server_wire_bytes: f64,
-    /// Queue pairs that the server's scheduler has active.
+    /// Number of queue pairs active in the server's scheduler.
     pub active: usize,
-    /// Share of their time that the server's cores were busy.
+    /// Share of the time in which the server's cores were busy.
     pub server_busy: f64,
 }
 
 impl RpcBench {
-    /// Puts server and clients on the hosts of a cluster; the threads begin at its next time, paced.
+    /// Puts server and clients on the hosts of a cluster; the threads begin when its time next advances, paced.
     ///
     /// # Panics
     /// When a device or the RPC refuses.
@@ -168,7 +168,7 @@ impl RpcBench {
         let machines = hosts.len() - 1;
         let count = (machines * plan.processes).min(plan.most_processes);
         let places: Vec<HostId> = (0..count).map(|i| hosts[1 + i % machines]).collect();
-        // All clients first, then thread after thread of each: as clients of one age come.
+        // All clients first, then the threads, one of each client in turn: as clients of the same age arrive.
         let clients: Vec<Client> = places.iter().map(connect).collect();
         let mut came = clients.len();
         let mut begun = 0;
@@ -218,11 +218,11 @@ impl RpcBench {
         &self.clients
     }
 
-    /// Lets schedulers see all threads at a low rate for `paced_ns`, then all threads call as they can: warms up and
-    /// measures.
+    /// Lets schedulers see all threads at a low rate for `paced_ns`, then lets all threads call without limit: warms up
+    /// and measures.
     pub fn measure(&self, paced_ns: u64, warm_ns: u64, measured_ns: u64) -> RpcResult {
         if paced_ns > 0 {
-            // Not for no time at all: threads that begin would sleep for a pace.
+            // Not for zero time: threads that begin would sleep for a whole pace.
             self.cluster.run_for(paced_ns);
         }
         self.shared.paced.store(false, Ordering::Relaxed);
@@ -230,7 +230,7 @@ impl RpcBench {
         self.window(measured_ns)
     }
 
-    /// Measures what threads do now, at the pace that they have.
+    /// Measures the threads at their present pace.
     pub fn window(&self, measured_ns: u64) -> RpcResult {
         let host = self.cluster.hosts()[0];
         let before = (self.sent(), self.cluster.counters(host));
@@ -277,7 +277,7 @@ impl RpcBench {
         lanes.filter(|lane| lane.active).count()
     }
 
-    /// Messages and requests that clients have written so far.
+    /// Number of messages and requests written by clients so far.
     fn sent(&self) -> (u64, u64) {
         let figures = self.clients.iter().filter_map(Client::figures);
         let lanes = figures.flat_map(|figures| figures.lanes);
@@ -286,8 +286,8 @@ impl RpcBench {
         })
     }
 
-    /// Ends the threads: each takes the answers to what it has out. Says how many calls failed, and how many brought
-    /// wrong bytes.
+    /// Ends the threads: each takes the answers to its outstanding calls. Returns the number of calls that failed, and
+    /// of those with wrong answers.
     ///
     /// # Panics
     /// When a thread does not end within a second.
@@ -297,14 +297,14 @@ impl RpcBench {
     }
 }
 
-/// By when the threads of clients and servers have ended.
+/// Time within which the threads of clients and servers have ended.
 const ENDING_NS: u64 = 5_000_000;
 
 impl Drop for RpcBench {
     fn drop(&mut self) {
         let clients = std::mem::take(&mut self.clients);
         if std::thread::panicking() {
-            // Who waits for a thread that panicked waits for ever.
+            // Waiting for a thread that panicked would never end.
             clients.into_iter().for_each(std::mem::forget);
             return;
         }
@@ -319,8 +319,8 @@ impl Drop for RpcBench {
     }
 }
 
-/// Drops clients, or servers, each by a thread of its host: their ends wait for threads, which go on in virtual time
-/// only, and what those hold is never given back if they are dropped where they stand.
+/// Drops clients or servers, each in a thread of its host: their ends wait for threads, which only run in virtual time,
+/// and what those hold would never be released if they were dropped here.
 pub(super) fn end_in<T: Send + 'static>(
     cluster: &Cluster,
     ends: impl IntoIterator<Item = (T, HostId)>,
@@ -331,8 +331,8 @@ pub(super) fn end_in<T: Send + 'static>(
     cluster.run_for(ENDING_NS);
 }
 
-/// Lets the server take in those that have come: a poller has room for so many sessions that it has not adopted.
-/// `came`: how many have come since it last did.
+/// Lets the server adopt new sessions: a poller has room for a limited number of unadopted ones. `came` is the number
+/// of new sessions since the last time.
 pub(super) fn take_in(cluster: &Cluster, preset: Preset, came: &mut usize, pollers: usize) {
     if DATAGRAMS.contains(&preset) && *came >= NEWCOMERS * pollers {
         cluster.run_for(TAKING_IN_NS);
@@ -340,7 +340,7 @@ pub(super) fn take_in(cluster: &Cluster, preset: Preset, came: &mut usize, polle
     }
 }
 
-/// A server that gives back the first bytes of a request.
+/// A server that echoes the first bytes of a request.
 pub(super) fn echo(handler_ns: u64) -> ServerBuilder {
     Server::unbound().handle(ECHO, move |request, reply| {
         SimDevice::charge(Work::Compute(handler_ns));
@@ -358,7 +358,7 @@ fn channel() -> ChannelConfig {
     }
 }
 
-/// Bytes that tell threads apart.
+/// Bytes that distinguish threads.
 pub(super) fn payload(bytes: usize, thread: u64) -> Vec<u8> {
     let byte = |i: usize| (thread >> (8 * (i % 8))) as u8 ^ i as u8;
     (0..bytes).map(byte).collect()
@@ -370,7 +370,7 @@ struct Thread {
     shared: Arc<Shared>,
     outstanding: usize,
     payload: Vec<u8>,
-    /// When in each pace it calls, where it keeps time.
+    /// Offset of its call within each interval, if it calls at fixed times.
     phase: Option<Duration>,
 }
 
@@ -410,10 +410,10 @@ impl Thread {
             if lost || stopping && pipeline.outstanding() == 0 {
                 break;
             }
-            // Each request is sent on its own, as by FLOCK's interface: what coalesces are threads.
+            // Each request is sent on its own, as by FLOCK's interface: only requests of different threads coalesce.
             let most = if stopping { 0 } else { outstanding };
             let most = if paced { most.min(1) } else { most };
-            // Who is answered as fast as it asks never has so many out, and would not see the end.
+            // A thread that is answered as fast as it calls never reaches the maximum, and would not notice the end.
             let asks = || !shared.stopping.load(Ordering::Relaxed);
             while pipeline.outstanding() < most && asks() {
                 let Some(tag) = free.pop() else { break };

@@ -1,4 +1,4 @@
-//! What threads of an RPC load and who measures them share.
+//! State shared by the threads of an RPC load and the measuring code.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Mutex;
@@ -6,10 +6,10 @@ use std::sync::Mutex;
 use dunlin::CallError;
 use dunlin_sim::Cluster;
 
-/// What the threads and who measures them share.
+/// State shared by the threads and the measuring code.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    /// One call each now and then, so that schedulers see who sends what.
+    /// Whether threads make only one call now and then, so that schedulers learn who sends what.
     pub(super) paced: AtomicBool,
     pub(super) measuring: AtomicBool,
     pub(super) stopping: AtomicBool,
@@ -18,12 +18,12 @@ pub(super) struct Shared {
     pub(super) wrong: AtomicU64,
     pub(super) running: AtomicUsize,
     pub(super) latencies_ns: Mutex<Vec<u64>>,
-    /// The longest until a call that failed was told of.
+    /// Longest time until a failed call was reported.
     pub(super) told_ns: AtomicU64,
 }
 
 impl Shared {
-    /// Counts an answer that is an error or not what `is_right` wants; only others are calls, whose time counts.
+    /// Counts an answer that is an error or not what `is_right` wants; only others count as calls with a latency.
     pub(super) fn is_right(
         &self,
         answer: Result<&[u8], CallError>,
@@ -38,7 +38,7 @@ impl Shared {
         false
     }
 
-    /// How many calls failed, and how many brought wrong bytes.
+    /// Number of calls that failed, and of those with wrong answers.
     pub(super) fn failed(&self) -> (u64, u64) {
         (
             self.failed.load(Ordering::Relaxed),
@@ -49,7 +49,7 @@ impl Shared {
     /// Ends the threads: each waits for the end of what it has begun.
     ///
     /// # Panics
-    /// When a thread does not end within so many virtual milliseconds.
+    /// When a thread does not end within `most_ms` virtual milliseconds.
     pub(super) fn stop(&self, cluster: &Cluster, most_ms: usize) {
         self.stopping.store(true, Ordering::Relaxed);
         for _ in 0..most_ms {

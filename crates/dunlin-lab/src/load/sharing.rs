@@ -13,14 +13,14 @@ use dunlin_verbs::{
 
 use super::{connect, Cable, End};
 
-/// The shared queue pair and who has its lock until when, in virtual nanoseconds.
+/// The shared queue pair, and the time until which its lock is held, in virtual nanoseconds.
 struct Shared {
     pair: SimQueuePair,
     free_at_ns: u64,
     waiting: VecDeque<usize>,
 }
 
-/// Rate of one thread, in millions a second, when `threads` of a host share a queue pair.
+/// Rate of one thread, in millions per second, when `threads` of a host share a queue pair.
 ///
 /// # Panics
 /// When a device refuses.
@@ -82,7 +82,8 @@ pub fn shared_reads(
         );
         cluster.spawn(hosts[0], thread, move |now_ns: u64| {
             let mut shared = shared.lock().expect("steps do not panic");
-            // Virtual mutual exclusion: who comes while the lock is held spins until it is free, in order of arrival.
+            // Virtual mutual exclusion: a thread that arrives while the lock is held spins until it is free, in order
+            // of arrival.
             let first = shared.waiting.front().is_none_or(|&next| next == thread);
             if shared.free_at_ns > now_ns || !first {
                 if !shared.waiting.contains(&thread) {

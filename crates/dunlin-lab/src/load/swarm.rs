@@ -1,4 +1,4 @@
-//! Many machines with requesters, each to all others.
+//! Many machines with requesters, each sending to all others.
 
 use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
 use dunlin_verbs::{Region, Transport};
@@ -6,10 +6,10 @@ use dunlin_verbs::{Region, Transport};
 use super::posting::{cable, Machine, REGION_BYTES};
 use super::{connect, End, Plan, Requester, Way};
 
-/// Every machine requests of every other (rdma_bench's rc-swarm).
+/// Every machine sends requests to every other (rdma_bench's rc-swarm).
 #[derive(Clone, Copy, Debug)]
 pub struct Swarm {
-    /// Machines.
+    /// Number of machines.
     pub machines: usize,
     /// Threads of each.
     pub threads: usize,
@@ -17,7 +17,7 @@ pub struct Swarm {
     pub virtual_machines: usize,
     /// RC or UC.
     pub transport: Transport,
-    /// What the threads do.
+    /// The plan of the threads.
     pub plan: Plan,
 }
 
@@ -39,7 +39,8 @@ pub fn swarm(
     cluster
 }
 
-/// Puts a swarm, whose threads begin at the cluster's next time, on the hosts of a cluster: as many machines.
+/// Puts a swarm on the hosts of a cluster, as many as it has machines; its threads begin when the cluster's time next
+/// advances.
 ///
 /// # Panics
 /// When a device refuses, or has too few cores.

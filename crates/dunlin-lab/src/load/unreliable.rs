@@ -1,4 +1,4 @@
-//! What UC does with verbs that lose a packet, and with those that come late: raw verbs between two hosts.
+//! How UC handles verbs that lose a packet, and verbs that are late: raw verbs between two hosts.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use dunlin_verbs::{
 use super::ping_pong::{two_ends, Side};
 use super::Cable;
 
-/// Until everything has arrived.
+/// Time until everything has arrived.
 const SETTLED_NS: u64 = 1_000_000;
-/// RECEIVEs that are posted.
+/// Number of RECEIVEs posted.
 const RECEIVES: usize = 4;
-/// What the receiver's memory has before.
+/// Initial contents of the receiver's memory.
 const BEFORE: u8 = 0xee;
 
-/// Whether a verb of UC that loses one packet is dropped whole, its sender learns nothing, and the next one arrives in
-/// the RECEIVE that it would have had. The packet is the first that arrives so long after the verb was posted; `None`
-/// when none did.
+/// Whether a verb of UC that loses one packet is dropped as a whole, its sender is not notified, and the next one
+/// arrives in the RECEIVE that it would have used. The lost packet is the first one that arrives at least `after` the
+/// verb was posted; `None` when none did.
 ///
 /// # Panics
 /// When a device refuses.
@@ -53,8 +53,8 @@ pub fn loses_whole_verb(cluster: &Cluster, bytes: usize, after: Duration) -> Opt
     Some(nothing && sent == 2 && next && ready)
 }
 
-/// Whether a WRITE with immediate data that comes later than a SEND that was posted behind it, on the same queue pair
-/// of UC, is dropped: no completion, no RECEIVE taken, no byte written.
+/// Whether a WRITE with immediate data that arrives after a SEND posted behind it, on the same queue pair of UC, is
+/// dropped: no completion, no RECEIVE taken, no byte written.
 ///
 /// # Panics
 /// When a device refuses.
@@ -66,7 +66,7 @@ pub fn drops_late_write(cluster: &Cluster, bytes: usize) -> bool {
     };
     let rule = ends.rule(cluster, late, u64::MAX);
     ends.write(1);
-    // By then it is under way.
+    // By then it is on its way.
     cluster.run_for(50_000);
     drop(rule);
     ends.send(2);
@@ -78,7 +78,7 @@ pub fn drops_late_write(cluster: &Cluster, bytes: usize) -> bool {
     only_the_send && ends.is_filled(0, 2) && ends.is_filled(RECEIVES, BEFORE)
 }
 
-/// A sender and a receiver, whose memory has a slot for each RECEIVE and one to be written to.
+/// A sender and a receiver, whose memory has a slot for each RECEIVE and one for WRITEs.
 struct Ends {
     sides: [Side; 2],
     bytes: usize,
@@ -146,7 +146,7 @@ impl Ends {
         );
     }
 
-    /// Each value has memory of its own: bytes do not change while they are under way.
+    /// Posts a verb with this value. Each value has memory of its own: bytes do not change while they are in flight.
     fn post(&mut self, value: u8, operation: Operation) {
         let Side { pair, region, .. } = &mut self.sides[0];
         let offset = usize::from(value) * self.bytes;
@@ -168,7 +168,7 @@ impl Ends {
         some[..count].to_vec()
     }
 
-    /// Completions of the sender, all of which must be good.
+    /// Takes completions of the sender, all of which must be successful.
     fn sent(&mut self) -> usize {
         let all = self.polled(0);
         all.iter()
@@ -180,7 +180,7 @@ impl Ends {
         self.polled(1)
     }
 
-    /// Whether a slot of the receiver has this value in all bytes.
+    /// Whether all bytes of a slot of the receiver have this value.
     fn is_filled(&self, slot: usize, value: u8) -> bool {
         let mut found = vec![0; self.bytes];
         self.sides[1]
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
     use dunlin_sim::{HostParameters, NicParameters, SwitchParameters};
 
-    /// By another NIC than that of the figure.
+    /// With another NIC than the figure.
     fn cluster() -> Cluster {
         let (host, nic) = (HostParameters::xeon_e5_v4(), NicParameters::connectx_3());
         Cluster::star(1, 2, &host, &nic, &SwitchParameters::sx1012())

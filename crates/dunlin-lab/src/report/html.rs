@@ -1,4 +1,4 @@
-//! The report: one page that needs no other file.
+//! The report: one self-contained page.
 
 use std::fmt::Write;
 

@@ -13,7 +13,7 @@ use crate::csv::quote;
 use crate::figure::{Figure, Findings};
 use crate::score::{Row, Scorecard, Summary, Verdict};
 
-/// Figures with what they gave.
+/// Figures with their findings.
 pub type Results = [(&'static Figure, Findings)];
 
 /// The lines of all figures, for a terminal.
@@ -35,7 +35,7 @@ pub fn text(results: &Results) -> String {
     text
 }
 
-/// The scorecard for a terminal: what was judged, then why the rest was not.
+/// The scorecard for a terminal: the judged rows, then why the others were not judged.
 pub fn scorecard(card: &Scorecard) -> String {
     let mut text = judged(card);
     text.push_str(&left_out(card));
@@ -44,7 +44,7 @@ pub fn scorecard(card: &Scorecard) -> String {
     text
 }
 
-/// What a run of some figures says of claims, for a terminal. All the others were not run: that is no news.
+/// The verdicts of a run of some figures, for a terminal. Claims of other figures are left out, as they were not run.
 pub fn verdicts(card: &Scorecard) -> String {
     judged(card) + "\n" + &provenance(card)
 }
@@ -88,7 +88,7 @@ fn judged(card: &Scorecard) -> String {
     text
 }
 
-/// Why rows have no verdict.
+/// The reasons why rows have no verdict.
 fn left_out(card: &Scorecard) -> String {
     let mut text = String::new();
     let missing: Vec<&Row> = card.rows.iter().filter(|row| row.ours.is_none()).collect();
@@ -126,7 +126,7 @@ fn counts(card: &Scorecard) -> String {
     text
 }
 
-/// With what it was run.
+/// The parameters of the run.
 fn provenance(card: &Scorecard) -> String {
     let mut text = String::new();
     for failed in &card.failed {
@@ -174,7 +174,7 @@ fn provenance(card: &Scorecard) -> String {
     text
 }
 
-/// The first of these, and how many there are more: people see a line, and `--json` has all.
+/// The first of these, and the number of others: people get a line, and `--json` has all.
 fn few_of(differences: &[String]) -> String {
     const SHOWN: usize = 4;
     let more = differences.len().saturating_sub(SHOWN);
@@ -185,7 +185,7 @@ fn few_of(differences: &[String]) -> String {
     }
 }
 
-/// What stands behind a verdict: the first one, whether it is near a bound, and what several seeds gave.
+/// Additions to a verdict: the first verdict, whether it is near a bound, and the results of several seeds.
 fn beside(row: &Row) -> String {
     let mut words = Vec::new();
     if let Some(first) = &row.first {

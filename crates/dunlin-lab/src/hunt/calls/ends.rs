@@ -14,7 +14,8 @@ pub(super) struct Cause {
     pub(super) breaks: bool,
     /// The connection to the other server, which handlers ask, may have been lost.
     pub(super) second: bool,
-    /// If so, calls of its client to that server may have kept all places of a lane for as long as calls wait.
+    /// If `second`: calls of its client that need the other server may have kept all places of a lane for as long as
+    /// calls wait.
     pub(super) full: bool,
     /// Its client was closed by one of its threads.
     pub(super) closes: bool,

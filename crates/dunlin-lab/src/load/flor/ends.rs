@@ -1,4 +1,4 @@
-//! The threads: those that ask, and those that answer.
+//! Client and server threads.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ pub(super) fn now_ns() -> u64 {
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Rests until there is something for one of these connections.
+/// Rests until there is something to do for one of these connections.
 pub(super) fn rest<'a>(links: impl Iterator<Item = &'a Link>) {
     let now = now_ns();
     let next = links.filter_map(|link| link.next_deadline(now)).min();
@@ -33,10 +33,10 @@ pub(super) fn rest<'a>(links: impl Iterator<Item = &'a Link>) {
 pub(super) struct Asking {
     pub(super) link: Link,
     request: Source<SimRegion>,
-    /// When those were asked that are out.
+    /// Start times of outstanding requests.
     out: VecDeque<u64>,
     counted: Counters,
-    /// Requests that were answered, of all with the same ends.
+    /// Number of requests answered, over all connections with the same ends.
     answered: Arc<AtomicU64>,
 }
 
@@ -86,7 +86,7 @@ impl Asking {
             self.out.push_back(now);
         }
         let mut found = false;
-        // A failure of the device shows as a connection that does nothing more.
+        // A failure of the device shows as a connection without progress.
         while let Ok(Some(event)) = self.link.poll(now_ns()) {
             found = true;
             match event {
@@ -116,7 +116,7 @@ impl Asking {
         found
     }
 
-    /// Which request it was does not matter: only the sum of the times is kept.
+    /// Counts an answer. Which request it belongs to does not matter: only the sum of the times is kept.
     fn count(&mut self, shared: &Shared) {
         if let Some(asked_ns) = self.out.pop_front() {
             let waited_ns = now_ns() - asked_ns;

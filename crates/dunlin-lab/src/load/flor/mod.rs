@@ -1,5 +1,5 @@
-//! Flor's messages between simulated hosts: requests of one size, and short answers, over logical connections as they
-//! are (`dunlin-flor`), driven by simulated threads that poll. Between two hosts, or whoever asks whom.
+//! Flor's messages between simulated hosts: requests of one size and short answers, over unchanged logical connections
+//! (`dunlin-flor`), driven by simulated threads that poll; between two hosts or any pairs of hosts.
 
 mod ends;
 mod plan;
@@ -10,7 +10,7 @@ pub use plan::Flor;
 pub use run::{mesh, FlorBench, FlorResult};
 pub use switching::time_to_switch;
 
-/// Until all threads have ended.
+/// Time for all threads to end.
 const END_NS: u64 = 1_000_000;
 
 #[cfg(test)]
@@ -20,7 +20,7 @@ mod tests {
     use dunlin_flor::connection::Deployment;
     use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
 
-    /// By another NIC than those of the figures.
+    /// With another NIC than the figures.
     fn cluster(hosts: usize) -> Cluster {
         let (host, nic) = (HostParameters::xeon_e5_v4(), NicParameters::connectx_3());
         Cluster::star(1, hosts, &host, &nic, &SwitchParameters::sx1012())

@@ -1,4 +1,4 @@
-//! What is asked, over which logical connections.
+//! The load: requests, and the logical connections that they use.
 
 use std::sync::Arc;
 
@@ -13,63 +13,64 @@ use dunlin_verbs::{Device, Transport};
 
 use super::run::{Recorded, Shared};
 
-/// Memory that messages are written to: what was repaired rests, and is not to be waited for.
+/// Memory that messages are written to: large enough that repaired ranges can rest without being waited for.
 const LANDING_BYTES: usize = 1 << 30;
 
 pub(super) type Link = LogicalConnection<SimDevice>;
 pub(super) type Domain = <SimDevice as Device>::ProtectionDomain;
 
-/// What clients ask of servers.
+/// Settings of clients and servers.
 #[derive(Clone, Copy, Debug)]
 pub struct Flor {
     /// Modules and transport.
     pub deployment: Deployment,
-    /// A fixed window of so many bytes in place of the deployment's congestion control; zero: none at all.
+    /// A fixed window of this many bytes instead of the deployment's congestion control; zero: none at all.
     pub window_bytes: Option<u64>,
     /// When a receiver acknowledges.
     pub triggers: AckTriggers,
     /// Threads of each client.
     pub threads: usize,
-    /// Threads of each server; as many as the client has when zero.
+    /// Threads of each server; as many as the client has if zero.
     pub server_threads: usize,
     /// Connections of each thread of a client with each server.
     pub connections: usize,
-    /// Requests that each connection keeps out.
+    /// Requests that each connection keeps outstanding.
     pub depth: usize,
     /// Bytes of a request.
     pub bytes: u32,
     /// Bytes of an answer.
     pub answer_bytes: u32,
-    /// Bytes of the longest chunk; the deployment's own when none.
+    /// Maximum bytes of a chunk; the deployment's default if `None`.
     pub most_chunk_bytes: Option<u32>,
-    /// Bytes of a unit: the shortest chunk.
+    /// Bytes of a unit: the minimum of a chunk.
     pub unit_bytes: u32,
     /// Bytes that one receive buffer takes.
     pub fragment_bytes: u32,
     /// Receive buffers of a queue pair.
     pub receives: usize,
-    /// Acknowledgements share the queue pair of the data, which has as many receive buffers again for them.
+    /// Whether acknowledgements share the queue pair of the data, which then has as many receive buffers again for
+    /// them.
     pub shares_acks: bool,
-    /// Queue pairs of a connection, the backups included.
+    /// Queue pairs of a connection, including backups.
     pub paths: usize,
-    /// How often RC's NIC repeats before the queue pair is given up.
+    /// Number of retries of an RC NIC before the queue pair is given up.
     pub retries: u8,
-    /// Gigabits a second of the line, of which the bandwidth-delay product is made.
+    /// Gigabits per second of the line, which determine the bandwidth-delay product.
     pub line_gbit_s: u64,
-    /// What the software takes for a chunk that it sends, beyond verbs and copies, in nanoseconds.
+    /// Software time for sending a chunk, beyond verbs and copies, in nanoseconds.
     pub chunk_ns: u64,
     /// Share of the packets to servers that their NICs drop.
     pub lost: f64,
-    /// All requests that are written to a server's thread land in the same memory: what thousands of connections would
-    /// have of their own is not there.
+    /// Whether all requests that are written to a server's thread land in the same memory: separate memory for
+    /// thousands of connections would not fit.
     pub one_landing: bool,
-    /// Threads of clients begin one after the other in so many nanoseconds.
+    /// Time in which the threads of clients begin, one after the other, in nanoseconds.
     pub starting_ns: u64,
 }
 
 impl Flor {
-    /// One thread with one connection and eight requests out, by a deployment of Table 1, on a network that loses
-    /// nothing.
+    /// One thread with one connection and eight outstanding requests, for a deployment of Table 1, on a network without
+    /// losses.
     pub fn new(deployment: Deployment, bytes: u32) -> Self {
         Self {
             deployment,
@@ -146,7 +147,7 @@ impl Flor {
             .expect("a connection")
     }
 
-    /// Both ends of a connection.
+    /// Connects both ends of a connection.
     pub(super) fn pair(
         &self,
         (client, client_domain): (&SimDevice, &Domain),

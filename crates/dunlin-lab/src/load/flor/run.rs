@@ -1,4 +1,4 @@
-//! Clients and servers at work, and what they show in a window.
+//! Running clients and servers, and their results in a window.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -13,26 +13,26 @@ use super::ends::{answer, ask};
 use super::plan::{Domain, Flor, Link};
 use super::END_NS;
 
-/// What a window showed.
+/// Results of a window.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FlorResult {
-    /// Gigabits a second of requests' payload.
+    /// Gigabits per second of requests' payload.
     pub gbit_s: f64,
-    /// Millions of requests a second that were answered.
+    /// Millions of requests answered per second.
     pub mops: f64,
-    /// Millions of work requests a second that clients posted.
+    /// Millions of work requests per second posted by clients.
     pub chunks: f64,
-    /// Cores that the first client was busy with.
+    /// Number of busy cores of the first client.
     pub cores: f64,
-    /// SENDs a second that repeat something, in thousands.
+    /// Thousands of retransmitting SENDs per second.
     pub repeated: f64,
-    /// Changes to a backup in the window.
+    /// Number of changes to a backup in the window.
     pub switches: u64,
-    /// 99th percentile of how long servers kept acknowledgements back, in microseconds.
+    /// 99th percentile of the time for which servers delayed acknowledgements, in microseconds.
     pub ack_delay_us: f64,
-    /// 99th percentile of the round trips that both ends measured, in microseconds.
+    /// 99th percentile of the round trips measured by both ends, in microseconds.
     pub rtt_us: f64,
-    /// Its 99.9th percentile.
+    /// 99.9th percentile of the round trips.
     pub rtt_tail_us: f64,
     /// Mean time from a request to its answer, in microseconds.
     pub latency_us: f64,
@@ -40,7 +40,7 @@ pub struct FlorResult {
     pub failed: u64,
 }
 
-/// What threads share with who measures them.
+/// State shared by threads and the measuring code.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     pub(super) measuring: AtomicBool,
@@ -53,11 +53,11 @@ pub(super) struct Shared {
     pub(super) switches: AtomicU64,
     /// Delays of acknowledgements and round trips, in nanoseconds.
     samples: Mutex<Vec<(u64, u64)>>,
-    /// From requests to their answers, all together, in nanoseconds.
+    /// Sum of the times from requests to their answers, in nanoseconds.
     pub(super) waited_ns: AtomicU64,
 }
 
-/// Flor's measurement of round trips, which writes down what it has seen.
+/// Flor's measurement of round trips, with a record of the samples.
 #[derive(Debug)]
 pub(super) struct Recorded(pub(super) Arc<Shared>);
 
@@ -77,7 +77,7 @@ impl RoundTrip for Recorded {
     }
 }
 
-/// Each of these hosts asks all others.
+/// Pairs in which each of these hosts calls all others.
 pub fn mesh(hosts: &[HostId]) -> Vec<(HostId, HostId)> {
     let others = |&one: &HostId| {
         let others = hosts.iter().filter(move |&&other| other != one);
@@ -86,13 +86,13 @@ pub fn mesh(hosts: &[HostId]) -> Vec<(HostId, HostId)> {
     hosts.iter().flat_map(others).collect()
 }
 
-/// The connections of a host's threads, and the domain that they are in.
+/// The connections of a host's threads, and their protection domain.
 struct Side<L> {
     domain: Domain,
     threads: Vec<Vec<L>>,
 }
 
-/// A client's end of a connection, and what counts the answers.
+/// A client's end of a connection, with its counter of answers.
 type Counted = (Link, Arc<AtomicU64>);
 
 impl<L> Side<L> {
@@ -107,7 +107,7 @@ impl<L> Side<L> {
     }
 }
 
-/// Hosts with their domains and the connections of one thread after the other.
+/// Hosts with their domains and the connections, thread by thread.
 fn threads_of<L>(
     sides: BTreeMap<HostId, Side<L>>,
 ) -> Vec<(HostId, Domain, std::vec::IntoIter<Vec<L>>)> {
@@ -115,7 +115,7 @@ fn threads_of<L>(
     sides.into_iter().map(threads).collect()
 }
 
-/// Clients and servers at work on a cluster.
+/// Running clients and servers on a cluster.
 #[derive(Debug)]
 pub struct FlorBench {
     plan: Flor,
@@ -123,15 +123,15 @@ pub struct FlorBench {
     clients: Vec<HostId>,
     connections: usize,
     shared: Arc<Shared>,
-    /// For each pair of who asks and who is asked.
+    /// Answers of each pair of client and server.
     answered: Vec<(HostId, Arc<AtomicU64>)>,
-    /// Until it is dropped.
+    /// Fault rules, in force until dropped.
     weather: Vec<RuleGuard>,
 }
 
 impl Flor {
-    /// Puts clients and servers on hosts, for each pair of who asks and who is asked; the threads begin at the
-    /// cluster's next time.
+    /// Puts clients and servers on hosts, for each pair of client and server; the threads begin when the cluster's time
+    /// next advances.
     ///
     /// # Panics
     /// When a device refuses.
@@ -182,7 +182,7 @@ impl Flor {
         bench
     }
 
-    /// Runs it on a cluster, whose first host asks the second.
+    /// Runs the load on a cluster, whose first host calls the second.
     ///
     /// # Panics
     /// When a device refuses.
@@ -190,15 +190,15 @@ impl Flor {
         let hosts = cluster.hosts();
         let bench = self.start(cluster, &[(hosts[0], hosts[1])]);
         let mut found = bench.measure(window);
-        // With what ended badly when the threads ended.
+        // Including failures while the threads ended.
         found.failed = bench.stop();
         found
     }
 }
 
 impl FlorBench {
-    /// Threads that ask are on the first cores of their hosts, those that answer on the next where both are on one
-    /// host.
+    /// Starts the threads. Client threads are on the first cores of their hosts, server threads on the next if both are
+    /// on one host.
     fn begin(
         &mut self,
         clients: BTreeMap<HostId, Side<Counted>>,
@@ -243,12 +243,12 @@ impl FlorBench {
         self.cluster.spawn_thread(host, core % cores, run);
     }
 
-    /// How many there are.
+    /// Number of connections.
     pub fn connections(&self) -> usize {
         self.connections
     }
 
-    /// Requests of each client that were answered so far, in the order of the hosts.
+    /// Requests of each client answered so far, in the order of the hosts.
     pub fn answered(&self) -> Vec<u64> {
         let of = |client: &HostId| {
             let pairs = self.answered.iter().filter(|(from, _)| from == client);
@@ -257,7 +257,7 @@ impl FlorBench {
         self.clients.iter().map(of).collect()
     }
 
-    /// The same of each pair of who asks and who is asked, in their order.
+    /// The same for each pair of client and server, in order.
     pub fn answered_in_pairs(&self) -> Vec<u64> {
         let all = self.answered.iter();
         all.map(|(_, count)| count.load(Ordering::Relaxed))
@@ -304,7 +304,7 @@ impl FlorBench {
             gbit_s: mops(0) * f64::from(self.plan.bytes) * 8.0 / 1_000.0,
             mops: mops(0),
             chunks: mops(1),
-            // Nanoseconds of work in a nanosecond.
+            // Nanoseconds of work per nanosecond.
             cores: busy / 1_000.0,
             repeated: mops(2) * 1_000.0,
             switches: after[3] - before[3],
@@ -316,7 +316,7 @@ impl FlorBench {
         }
     }
 
-    /// Ends the threads, and says how many requests failed and connections were lost.
+    /// Ends the threads; returns the number of requests that failed and connections that were lost.
     pub fn stop(self) -> u64 {
         drop(self.weather);
         self.shared.stopping.store(true, Ordering::Relaxed);

@@ -11,8 +11,8 @@ use super::plan::{Flor, Link};
 use super::run::Shared;
 use super::END_NS;
 
-/// Nanoseconds from the failure of the queue pair in use, under this load, to the next request that is answered whose
-/// answer came over a backup.
+/// Nanoseconds from the failure of the queue pair in use, under this load, to the next request whose answer arrives
+/// over a backup.
 ///
 /// # Panics
 /// When no backup takes over within 100 ms.
@@ -50,7 +50,7 @@ pub fn time_to_switch(plan: &Flor, cluster: &Cluster) -> f64 {
     }
 }
 
-/// Requests that are answered before the queue pair fails: by then the backups are known.
+/// Number of requests answered before the queue pair fails: by then the backups are known.
 const BEFORE_FAILURE: u64 = 200;
 
 fn fail_over(plan: &Flor, link: Link, shared: &Shared, told: &AtomicU64) {
@@ -69,7 +69,7 @@ fn fail_over(plan: &Flor, link: Link, shared: &Shared, told: &AtomicU64) {
             }
             (Some(_), None) if switches > 0 => switched_at = Some(calls),
             (Some(at), Some(answered)) if calls > answered => {
-                // Once.
+                // Only once.
                 let _ = told.compare_exchange(
                     0,
                     (now_ns() - at).max(1),

@@ -1,4 +1,4 @@
-//! A window of transactions, and what it showed.
+//! A window of transactions, and its results.
 
 use std::sync::atomic::Ordering;
 
@@ -6,40 +6,40 @@ use super::super::measure::{warm_up, Counting, Latencies};
 use super::super::rpc::DATAGRAMS;
 use super::TransactionsBench;
 
-/// What a window showed.
+/// Results of a window.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TransactionsResult {
-    /// Millions of transactions a second that committed, of all clients.
+    /// Millions of committed transactions per second, of all clients.
     pub mtps: f64,
-    /// Of those that could commit, the share that others kept from it.
+    /// Share of transactions that others prevented from committing, among those that could commit.
     pub aborted: f64,
-    /// Median latency of those that committed, in microseconds.
+    /// Median latency of committed transactions, in microseconds.
     pub median_us: f64,
-    /// Its 99th percentile.
+    /// 99th percentile of this latency.
     pub p99_us: f64,
-    /// Requests for each message that clients wrote; 1 for presets without a connection handle.
+    /// Requests per message written by clients; 1 for presets without a connection handle.
     pub degree: f64,
-    /// Requests that machines answered for each WRITE or SEND of theirs.
+    /// Requests answered by machines per WRITE or SEND of theirs.
     pub server_degree: f64,
-    /// Requests that machines answered for each transaction that committed.
+    /// Requests answered by machines per committed transaction.
     pub requests: f64,
-    /// Packets that machines that store sent for each transaction that committed.
+    /// Packets sent by storing machines per committed transaction.
     pub packets: f64,
-    /// Cores of a machine that stores that were busy.
+    /// Number of busy cores of a storing machine.
     pub server_cores: f64,
-    /// Share of the time of the cores that poll that they were busy, of machines that do nothing else.
+    /// Share of the time in which polling cores were busy, for machines that do nothing else.
     pub server_busy: f64,
     /// Datagrams that found no RECEIVE, since the machines began.
     pub dropped: f64,
     /// Transactions that ended with an error, since the machines began.
     pub failed: u64,
-    /// Connections of a machine by which threads call it.
+    /// Connections of a machine that threads use for calls.
     pub connections: usize,
 }
 
 impl TransactionsBench {
-    /// Lets schedulers see all threads at a low rate for `paced_ns`, then all threads do as they can: warms up and
-    /// measures.
+    /// Lets schedulers see all threads at a low rate for `paced_ns`, then lets all threads run without limit: warms up
+    /// and measures.
     pub fn measure(&self, paced_ns: u64, warm_ns: u64, measured_ns: u64) -> TransactionsResult {
         if paced_ns > 0 {
             self.cluster.run_for(paced_ns);
@@ -92,14 +92,14 @@ impl TransactionsBench {
             dropped: counted.since_the_beginning(|c| c.receiver_drops),
             failed: self.shared.failed.load(Ordering::Relaxed),
             connections: match DATAGRAMS.contains(&preset) {
-                // Over datagrams each client has one of its own, too, which no thread uses.
+                // Over datagrams each client also has one of its own, which no thread uses.
                 true => connections - self.databases.len(),
                 false => connections,
             },
         }
     }
 
-    /// Messages and requests that clients have written so far.
+    /// Number of messages and requests written by clients so far.
     fn sent(&self) -> (u64, u64) {
         let handles = self
             .databases

@@ -1,7 +1,7 @@
-//! Transactions: the coordinators and participants of `dunlin-txn`, as they are, on simulated hosts.
+//! Transactions: the unchanged coordinators and participants of `dunlin-txn`, on simulated hosts.
 //!
 //! A client's thread runs many transactions at once by a [`dunlin::txn::Driver`], as a thread of FaSST or FLOCKTX runs
-//! coroutines. A machine's participants are asked by the pollers of its server. What both do beside verbs and calls is
+//! coroutines. A machine's participants are called by the pollers of its server. Their work beyond verbs and calls is
 //! charged by `dunlin-txn` itself (`effort.rs` there).
 
 mod measuring;
@@ -25,52 +25,53 @@ pub use measuring::TransactionsResult;
 use thread::{Counts, Thread};
 pub use work::Work;
 
-/// By when threads have ended, in virtual milliseconds: longer than it takes to find out about lost calls.
+/// Virtual milliseconds within which threads end: longer than the detection of lost calls takes.
 const ENDING_MS: usize = 4_000;
 
-/// What the machines do. The first hosts of the cluster are those that store.
+/// Settings of the machines. The first hosts of the cluster are the storing machines.
 #[derive(Clone, Debug)]
 pub struct Transactions {
-    /// How requests reach the machines.
+    /// Preset of the requests.
     pub preset: Preset,
-    /// How transactions validate, log and commit: a name of `dunlin-txn`'s.
+    /// Protocol of validation, logging and commit: a name of `dunlin-txn`.
     pub protocol: &'static str,
-    /// Each request of a thread leaves by itself.
+    /// Whether each request of a thread is sent on its own.
     pub alone: bool,
-    /// Machines that store.
+    /// Number of machines that store.
     pub stores: usize,
-    /// Copies of each key.
+    /// Number of copies of each key.
     pub replicas: usize,
-    /// The same machines run transactions, behind the cores that poll; else the others do.
+    /// Whether the storing machines also run transactions, on the cores behind those that poll; otherwise the other
+    /// machines do.
     pub symmetric: bool,
-    /// Client machines are so many at most.
+    /// Maximum number of client machines.
     pub most_machines: usize,
-    /// Threads of a client machine, a process each.
+    /// Threads of a client machine, each in a process of its own.
     pub threads: usize,
-    /// Threads of all, at most.
+    /// Maximum number of threads in all.
     pub most_threads: usize,
-    /// Transactions of a thread at once.
+    /// Concurrent transactions of a thread.
     pub transactions: u16,
-    /// Cores of a machine that poll.
+    /// Polling cores of a machine.
     pub pollers: usize,
-    /// Most queue pairs that are active at a machine (FLOCK's MAX_AQP).
+    /// Maximum number of active queue pairs of a machine (FLOCK's MAX_AQP).
     pub most_active: usize,
-    /// Calls of a thread that may be out to a machine.
+    /// Maximum number of calls of a thread outstanding to a machine.
     pub max_outstanding: usize,
-    /// Bytes of a ring, or of what stands for one in a pool.
+    /// Bytes of a ring, or of its counterpart in a pool.
     pub ring_bytes: usize,
-    /// Machines change turns together, in so many groups (ScaleRPC §4.2), by clocks that follow the first machine's so
-    /// often, or never again.
+    /// Whether machines change turns together, with this number of groups (ScaleRPC §4.2); their clocks are set to the
+    /// first machine's at this interval, or only once.
     pub together: Option<(usize, Option<Duration>)>,
-    /// Turns of ScaleRPC.
+    /// ScaleRPC's groups and turns.
     pub grouping: Grouping,
-    /// Presets over datagrams run until their queues of RECEIVEs were used once.
+    /// Whether presets over datagrams run until their receive queues have been used once.
     pub uses_queues: bool,
-    /// What is run.
+    /// The workload.
     pub work: Work,
 }
 
-/// A cluster with machines that store and clients at work.
+/// A cluster with running storing machines and clients.
 #[derive(Debug)]
 pub struct TransactionsBench {
     cluster: Cluster,
@@ -82,7 +83,7 @@ pub struct TransactionsBench {
 }
 
 impl TransactionsBench {
-    /// Puts machines and clients on the hosts of a cluster; the threads begin at its next time, paced.
+    /// Puts machines and clients on the hosts of a cluster; the threads begin when its time next advances, paced.
     ///
     /// # Panics
     /// When a device, the RPC or a table refuses.
@@ -138,7 +139,7 @@ impl TransactionsBench {
         let counts = Arc::new(Counts::default());
         let mut came = databases.len();
         let mut spawned = 0;
-        // Thread after thread of each: as clients of one age come.
+        // One thread of each in turn: as clients of the same age arrive.
         for number in 0..plan.threads {
             for (machine, (database, host)) in databases.iter().enumerate() {
                 if spawned == plan.most_threads {
@@ -176,14 +177,14 @@ impl TransactionsBench {
         }
     }
 
-    /// The preset that calls go by, what `auto` has chosen, and the protocol.
+    /// The preset of calls, as `auto` has chosen it, and the protocol.
     pub fn chosen(&self) -> (Option<Preset>, &'static str) {
         let (database, _) = &self.databases[0];
         let preset = database.connection().map(|connection| connection.preset);
         (preset, database.protocol().name)
     }
 
-    /// Ends the threads: each waits for the end of what it has begun. Says how many transactions failed.
+    /// Ends the threads: each waits for the end of what it has begun. Returns the number of transactions that failed.
     ///
     /// # Panics
     /// When a thread does not end.
@@ -197,7 +198,7 @@ impl Drop for TransactionsBench {
     fn drop(&mut self) {
         let databases = std::mem::take(&mut self.databases);
         if std::thread::panicking() {
-            // Who waits for a thread that panicked waits for ever.
+            // Waiting for a thread that panicked would never end.
             databases.into_iter().for_each(std::mem::forget);
             return;
         }
@@ -244,7 +245,7 @@ fn serve(
         one_sided_writes: plan.protocol == "scaletx",
     };
     let device = cluster.device(host);
-    // One for each coordinator, so that no poller waits for another, as none does in FaSST.
+    // One for each coordinator, so that no poller waits for another, as in FaSST.
     let machines = match plan.symmetric {
         true => plan.stores,
         false => cluster.hosts().len() - plan.stores,
@@ -254,7 +255,7 @@ fn serve(
     LocalStore::serve_on(device, server, &config, participants).expect("a machine")
 }
 
-/// Sets the pace of a machine by that of the first one, once and then so often.
+/// Sets the pace of a machine to that of the first one, once and then at the interval `often`.
 fn follow(pace: &Pace, first: Client, often: Option<Duration>, shared: &Shared) {
     loop {
         if pace.synchronize(&first).is_err() {

@@ -1,4 +1,4 @@
-//! A thread of a client: it runs many transactions at once.
+//! A thread of a client, which runs many transactions at once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use dunlin_verbs::thread;
 
 use super::super::shared::Shared;
 
-/// How a paced thread waits between two transactions.
+/// Interval between two transactions of a paced thread.
 pub(super) const PACE: Duration = Duration::from_micros(250);
 
-/// Counts beside those of calls.
+/// Counters in addition to those of calls.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) committed: AtomicU64,
@@ -26,7 +26,7 @@ pub(super) struct Thread {
     pub(super) driver: Driver,
     pub(super) workload: Box<dyn Workload>,
     pub(super) random: fastrand::Rng,
-    /// Since when the transaction of each name runs.
+    /// Start of the transaction with each name.
     pub(super) begun: Vec<Option<Instant>>,
     pub(super) shared: Arc<Shared>,
     pub(super) counts: Arc<Counts>,

@@ -1,28 +1,28 @@
-//! What is run: a workload of `dunlin-txn` with its size.
+//! The workload: one of `dunlin-txn`'s, with its size.
 
 use dunlin::txn::workload::{Objects, SmallBank, Tatp, Workload};
 
-/// What is run.
+/// A workload and its size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Work {
-    /// TATP over so many subscribers.
+    /// TATP with this number of subscribers.
     Tatp(u64),
     /// SmallBank.
     SmallBank {
-        /// Customers.
+        /// Number of customers.
         customers: u64,
-        /// Those of them that are hot.
+        /// Number of hot customers.
         hot: u64,
-        /// Percent of the transactions that go to these.
+        /// Percentage of transactions on hot customers.
         percent: u8,
     },
     /// The object store.
     Objects {
-        /// Keys.
+        /// Number of keys.
         keys: u64,
-        /// Keys of a transaction.
+        /// Keys per transaction.
         all: usize,
-        /// Those that it changes.
+        /// Keys that a transaction changes.
         changed: usize,
     },
 }
