@@ -1,16 +1,17 @@
-//! `auto` beside the best of the presets, at every point of a figure of RPC.
+//! `auto` compared with the best of the presets, at every point of a figure of RPC.
 //!
-//! The promise is ours and no claim of a paper: a row of the scorecard for each figure, with the worst of its points.
+//! This is a promise of ours, not a claim of a paper: a row of the scorecard for each figure, with the worst of its
+//! points.
 
 use dunlin::Preset;
 
 use crate::figure::Findings;
 
-/// Least share of the best preset's rate that keeps the promise.
+/// Minimum share of the best preset's rate that keeps the promise.
 const LEAST: f64 = 0.95;
 
-/// Adds the row `id`: the least of `auto`'s rate over the best other rate, over all points. `points`: each with its
-/// words, the presets that were measured there, and their rates.
+/// Adds the row `id`: the minimum over all points of `auto`'s rate divided by the best other rate. `points` have a
+/// description, the presets measured there, and their rates.
 pub(super) fn against_best(
     findings: &mut Findings,
     id: &'static str,

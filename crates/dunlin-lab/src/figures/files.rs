@@ -1,4 +1,4 @@
-//! The figures that are files: experiments as users write them, with a paper's claims as expectations.
+//! The figures that are files: experiments in the users' format, with a paper's claims as expectations.
 
 use std::sync::LazyLock;
 
@@ -10,7 +10,7 @@ use crate::figure::Figure;
 pub struct FigureFile {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What stands in it.
+    /// Its text.
     pub text: &'static str,
 }
 
@@ -27,7 +27,7 @@ macro_rules! file {
     };
 }
 
-/// A file and what runs it.
+/// A file and the function that runs it.
 type Runs = (
     FigureFile,
     fn(crate::figure::Effort) -> crate::figure::Findings,
@@ -50,20 +50,20 @@ const ALL: [Runs; 14] = [
     file!("fasst-atomics"),
 ];
 
-/// What a file says of the figure.
+/// A file's description of the figure.
 #[derive(serde::Deserialize)]
 struct Head {
     title: String,
     says: String,
 }
 
-/// They, as figures.
+/// The files as figures.
 pub(super) static FIGURES: LazyLock<Vec<Figure>> = LazyLock::new(|| {
     let figure = |(file, run): &Runs| {
         let head: Head = toml::from_str(file.text).expect("a figure has a title and what is said");
         Figure {
             name: file.name,
-            // As long as the program, as those of the others are.
+            // Leaked, because those of the other figures are static.
             title: head.title.leak(),
             says: head.says.leak(),
             run: *run,

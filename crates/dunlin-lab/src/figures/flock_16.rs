@@ -2,17 +2,17 @@
 //!
 //! The cluster is that of FLOCK's figures of RPC with 22 client nodes (§8.6). Declared before the first run:
 //!
-//! - the index is the ordered store of `dunlin-store` in place of HydraList: a GET finds its key in the store's hash
+//! - the index is the ordered store of `dunlin-store` instead of HydraList: a GET finds its key in the store's hash
 //!   table, a scan counts the keys of a range in its tree;
-//! - it has 200,000 keys in place of 32 million, and its operations cost what they would with these: instructions as
+//! - it has 200,000 keys instead of 32 million, and its operations cost as much as with 32 million: instructions as
 //!   callgrind counts them with a million keys (`examples/operations.rs`), and 90 ns for each access that no cache has,
 //!   as in the databases of other papers. A GET has two, bucket and item. Leaves of the tree have up to 14 keys, ten on
 //!   average, so 32 million keys are 3.2 million leaves of some 450 bytes, and the caches hold (16 MB for four cores)
 //!   what is above the lowest two levels of inner nodes: three accesses to come down, and six for the other leaves that
 //!   have 64 keys;
-//! - 32 threads of the server poll (§8.6: all physical cores), at most 256 queue pairs are active, threads of FLOCK have
-//!   its dispatcher;
-//! - several outstanding requests are eight, the most of FLOCK's other figures; keys are drawn evenly.
+//! - 32 threads of the server poll (§8.6: all physical cores), at most 256 queue pairs are active, threads of FLOCK
+//!   have its dispatcher;
+//! - several outstanding requests are eight, the maximum of FLOCK's other figures; keys are drawn uniformly.
 
 use dunlin::{ChannelConfig, Preset, WaitMode};
 
@@ -33,15 +33,15 @@ pub(super) const FIGURE: Figure = Figure {
 const CLIENTS: usize = 22;
 const SYSTEMS: [Preset; 3] = [Preset::Flock, Preset::Erpc, Preset::Auto];
 const THREADS: [usize; 6] = [1, 2, 4, 8, 16, 32];
-/// Outstanding requests of a thread: one, and several.
+/// Numbers of outstanding requests of a thread: one, and several.
 const OUTSTANDING: [usize; 2] = [1, 8];
 const POLLERS: usize = 32;
 const KEYS: u64 = 200_000;
-/// Keys of a range.
+/// Number of keys of a range.
 const RANGE: u64 = 64;
-/// Percent.
+/// Percentage of scans.
 const SCANS: u64 = 10;
-/// An access to memory that no cache has.
+/// An access to memory that misses all caches.
 const MISS_NS: u64 = 90;
 const GET: Cost = Cost {
     instructions: 780,
@@ -56,7 +56,7 @@ const HARDWARE_THREADS: f64 = 64.0;
 const WARM_NS: u64 = 300_000;
 const WINDOW_NS: u64 = 500_000;
 
-/// A point: who, how many threads of a client, and how many requests each has out.
+/// A point: preset, threads of a client, and outstanding requests of each.
 type Point = (Preset, usize, usize);
 
 fn point((preset, threads, outstanding): Point, effort: Effort) -> ApplicationResult {
@@ -118,13 +118,13 @@ impl Sweep {
         self.points.of(&(preset, threads, outstanding))
     }
 
-    /// FLOCK over eRPC.
+    /// Rate of FLOCK over that of eRPC.
     fn ratio(&self, threads: usize, outstanding: usize) -> f64 {
         let of = |preset| self.of(preset, threads, outstanding).rpc.mops;
         of(Preset::Flock) / of(Preset::Erpc)
     }
 
-    /// FLOCK over eRPC, 99th percentile of a kind.
+    /// 99th percentile of FLOCK over that of eRPC, for a kind of operation.
     fn p99(&self, threads: usize, outstanding: usize, kind: usize) -> f64 {
         let of = |preset| self.of(preset, threads, outstanding).kinds[kind].1;
         of(Preset::Flock) / of(Preset::Erpc)

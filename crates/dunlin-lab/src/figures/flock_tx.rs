@@ -1,17 +1,17 @@
-//! FLOCK Fig. 14 and 15: FLOCKTX beside FaSST, TATP and SmallBank.
+//! FLOCK Fig. 14 and 15: FLOCKTX compared with FaSST, TATP and SmallBank.
 //!
-//! The cluster is that of FLOCK's figures of RPC with three machines that store and twenty client nodes (§8.5.2).
-//! Declared before the first run:
+//! The cluster is that of FLOCK's figures of RPC with three storing machines and twenty client nodes (§8.5.2). Declared
+//! before the first run:
 //!
-//! - both systems by `dunlin-txn`: FaSST's protocol over `fasst`, FLOCKTX over `flock`, and `auto` by what it chooses;
-//! - 19 transactions of a thread at once, as many pollers of a machine as a client has threads, no dispatcher (a
+//! - both systems by `dunlin-txn`: FaSST's protocol over `fasst`, FLOCKTX over `flock`, and `auto` with its own choice;
+//! - 19 concurrent transactions of a thread, as many pollers of a machine as a client has threads, no dispatcher (a
 //!   coroutine of the thread takes the responses), at most 256 active queue pairs;
-//! - each request of FLOCKTX leaves by itself, as by FLOCK's interface; a machine answers together what came in several
+//! - each request of FLOCKTX is sent alone, as by FLOCK's interface; a machine answers together what arrived in several
 //!   messages (§8.5.2: "server coalesces response for coroutines in a larger message");
-//! - 300,000 subscribers in place of three million, and of SmallBank's accounts the hot ones (4 % of 100,000 a thread
-//!   and machine, in 90 % of the transactions) and twice as many others in place of 24 times: an item costs the same
-//!   two accesses to memory, and what collides are the hot ones;
-//! - transactions that were aborted are not tried again, and neither they nor those that TATP declines count.
+//! - 300,000 subscribers instead of three million, and of SmallBank's accounts the hot ones (4 % of 100,000 a thread
+//!   and machine, in 90 % of the transactions) and twice as many others instead of 24 times: an item costs the same two
+//!   accesses to memory, and the hot ones cause the conflicts;
+//! - aborted transactions are not retried, and neither they nor those that TATP declines count.
 
 use dunlin::{Grouping, Preset};
 
@@ -40,24 +40,24 @@ pub(super) const SMALL_BANK: Figure = Figure {
 
 const STORES: usize = 3;
 const CLIENTS: usize = 20;
-/// Coroutines of a thread that submit.
+/// Number of coroutines of a thread that submit transactions.
 const SENDERS: u16 = 19;
 const SUBSCRIBERS: u64 = 300_000;
-/// Accounts of SmallBank for each thread, on each machine that stores; of these 4 % are hot.
+/// SmallBank's accounts for each thread, on each storing machine; 4 % of them are hot.
 const ACCOUNTS: u64 = 100_000;
 
-/// The systems, by what they go by.
+/// The systems, with their presets.
 const SYSTEMS: [(Preset, &str); 3] = [
     (Preset::Fasst, "fasst"),
     (Preset::Flock, "flocktx"),
     (Preset::Auto, "auto"),
 ];
 
-/// A point is settled when two windows that follow each other differ by less than this, or after so many.
+/// A point is settled when two consecutive windows differ by less than this, or after this many.
 const SETTLED: f64 = 0.02;
 const WINDOWS_MOST: usize = 4;
 const WINDOW_NS: u64 = 1_000_000;
-/// By when a server has looked three times at what comes, which it does each millisecond with `auto`.
+/// Time by which a server has examined its load three times, which it does each millisecond with `auto`.
 const SEEN_NS: u64 = 3_200_000;
 
 fn point(preset: Preset, threads: usize, work: Work, effort: Effort) -> TransactionsResult {
@@ -112,7 +112,7 @@ struct Sweep {
 }
 
 impl Sweep {
-    /// Up to 16 threads with all systems, and `beyond` with FaSST alone.
+    /// Runs up to 16 threads with all systems, and `beyond` with FaSST only.
     fn new(effort: Effort, beyond: &[usize], work: impl Fn(usize) -> Work + Sync) -> Self {
         let threads: &[usize] = match effort.quick {
             true => &[1, 2],
@@ -141,12 +141,12 @@ impl Sweep {
         &self.found[place.expect("a point")]
     }
 
-    /// FLOCKTX over FaSST.
+    /// Rate of FLOCKTX over that of FaSST.
     fn ratio(&self, threads: usize) -> f64 {
         self.of(Preset::Flock, threads).mtps / self.of(Preset::Fasst, threads).mtps
     }
 
-    /// By how much FLOCKTX shortens the 99th percentile of FaSST, the most of all numbers of threads.
+    /// The maximum over thread counts of the share by which FLOCKTX shortens FaSST's 99th percentile.
     fn shortens(&self) -> f64 {
         let p99 = |preset, threads| self.of(preset, threads).p99_us;
         let each = self.threads.iter();
@@ -154,7 +154,7 @@ impl Sweep {
         each.fold(f64::MIN, f64::max)
     }
 
-    /// Datagrams that found no RECEIVE, and transactions that failed.
+    /// Datagrams that found no RECEIVE, plus transactions that failed.
     fn lost(&self, threads: usize) -> f64 {
         let of = self.of(Preset::Fasst, threads);
         of.dropped + of.failed as f64

@@ -1,4 +1,4 @@
-//! The figures, one file each: a program, or an experiment as users write them (`files`).
+//! The figures, one file each: a program, or an experiment in the users' format (`files`).
 
 mod auto;
 mod fasst;

@@ -1,4 +1,4 @@
-//! Rates, bandwidths and latencies of raw verbs that the papers and the benchmarks of their authors give. Calibration.
+//! Rates, bandwidths and latencies of raw verbs reported by the papers and by their authors' benchmarks. Calibration.
 
 use dunlin_sim::{HostParameters, NicParameters, SwitchParameters};
 use dunlin_verbs::Transport;

@@ -1,18 +1,19 @@
-//! Who is measured in a figure of RPC: a preset, as users get it or as it was published.
+//! The system measured in a figure of RPC: a preset, as users get it or as it was published.
 //!
-//! Presets over datagrams put messages of one moment for one peer into one datagram. What was published did not:
-//! FaSST's talk counts four verbs for each RPC where everything is batched (17.2 M verbs a second are 4.3 M RPC,
-//! FS-018). So claims are judged with one message a datagram, and `auto` is held against the presets as users get them.
+//! Presets over datagrams put messages sent at the same time to one peer into one datagram. The published systems did
+//! not: FaSST's talk counts four verbs for each RPC where everything is batched (17.2 M verbs a second are 4.3 M RPC,
+//! FS-018). So claims are judged with one message per datagram, and `auto` is compared with the presets as users get
+//! them.
 
 use dunlin::{DatagramBatches, Preset};
 
 use crate::load::DATAGRAMS;
 
-/// See the module.
+/// A preset and its variant; see the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct System {
     pub(super) preset: Preset,
-    /// Each message has a datagram of its own.
+    /// Whether each message has a datagram of its own.
     alone: bool,
 }
 
@@ -25,7 +26,7 @@ impl System {
         }
     }
 
-    /// As it was published.
+    /// The preset as it was published.
     pub(super) fn published(preset: Preset) -> Self {
         Self {
             preset,
@@ -33,7 +34,7 @@ impl System {
         }
     }
 
-    /// Those of the papers among `presets`, and then all as users get them, each once.
+    /// The published ones among `presets`, followed by all as users get them, each once.
     pub(super) fn all_of(presets: &[Preset]) -> Vec<Self> {
         let papers = presets.iter().filter(|&&preset| preset != Preset::Auto);
         let mut all: Vec<Self> = papers.map(|&preset| Self::published(preset)).collect();
@@ -46,7 +47,7 @@ impl System {
         all
     }
 
-    /// What goes together over datagrams.
+    /// The batching over datagrams.
     pub(super) fn batches(self) -> DatagramBatches {
         let mut batches = DatagramBatches::default();
         if self.alone {

@@ -1,4 +1,4 @@
-//! FaSST's single-core build-up: what a core can do as batches are added, one after the other.
+//! FaSST's single-core build-up: the rate of a core as batches are added, one after the other.
 
 use dunlin::DatagramBatches;
 
@@ -16,10 +16,10 @@ pub(in crate::figures) const FIGURE: Figure = Figure {
     run,
 };
 
-/// Requests of a coroutine that go together: the most that eleven machines allow without two for one of them.
+/// Requests of a coroutine that are sent together: the maximum for eleven machines without two to the same one.
 const BATCH: usize = 10;
 
-/// The steps: requests of a batch, what goes together of requests and of responses.
+/// The steps: requests of a batch, and the batching of requests and of responses.
 fn steps() -> [(usize, [DatagramBatches; 2]); 4] {
     let all = fasst().batches();
     let sends = DatagramBatches { receives: 1, ..all };
@@ -46,7 +46,7 @@ fn run(effort: Effort) -> Findings {
             ..load(fasst())
         });
     }
-    // What a call takes that nothing goes together with.
+    // The cost of a call without any batching.
     points.push(AllToAll {
         workers: 1,
         ..load(fasst())

@@ -1,4 +1,4 @@
-//! What one core can do: FaSST's per-core figure and the measurements beside it. Calibration of the price of verbs.
+//! The rate of one core: FaSST's per-core figure and related measurements. Calibration of the price of verbs.
 
 use dunlin_sim::{HostParameters, NicParameters, SwitchParameters};
 use dunlin_verbs::Transport;

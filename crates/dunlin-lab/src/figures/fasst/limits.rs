@@ -1,5 +1,5 @@
-//! What FaSST says of RPC by datagrams that is exact: doorbells, receive queues, lengths, round trips, and how many
-//! machines there may be.
+//! Exact statements of FaSST about RPC over datagrams: doorbells, receive queues, lengths, round trips, and the maximum
+//! number of machines.
 
 use dunlin::Preset;
 use dunlin_verbs::Device;
@@ -17,13 +17,13 @@ pub(in crate::figures) const FIGURE: Figure = Figure {
     run,
 };
 
-/// Machines of the larger testbed.
+/// Number of machines of the larger testbed.
 const MACHINES: usize = 192;
 /// Requests of a batch, each to another machine.
 const BATCH: usize = 8;
-/// The longest value of FaSST's store.
+/// Maximum value size of FaSST's store.
 const VALUE_BYTES: usize = 4060;
-/// Calls that a session may have out.
+/// Maximum number of outstanding calls of a session.
 const CALLS: usize = 32;
 
 fn run(effort: Effort) -> Findings {

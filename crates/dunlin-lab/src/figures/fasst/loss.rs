@@ -1,5 +1,5 @@
-//! FaSST's loss test, turned round: its 50 PB without a loss cannot be shown, but what becomes of calls on a network
-//! that does lose can.
+//! FaSST's loss test, turned round: its 50 PB without a loss cannot be shown, but the fate of calls on a network with
+//! losses can.
 
 use dunlin::Preset;
 use dunlin_sim::{Fault, FaultRule};
@@ -17,7 +17,7 @@ pub(in crate::figures) const FIGURE: Figure = Figure {
     run,
 };
 
-/// Time in which the loss of one packet is found out.
+/// Time within which the loss of one packet is detected.
 const FOUND_OUT_NS: u64 = 2_000_000_000;
 
 fn run(effort: Effort) -> Findings {

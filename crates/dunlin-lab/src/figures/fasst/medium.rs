@@ -1,4 +1,5 @@
-//! FaSST's comparison on the medium cluster: more queue pairs, or sessions, of each machine stand for more machines.
+//! FaSST's comparison on the medium cluster: additional queue pairs, or sessions, of each machine represent further
+//! machines.
 
 use super::{fasst, machines, Testbed, PRESETS};
 use crate::figure::{Effort, Figure, Findings};
@@ -18,7 +19,7 @@ pub(in crate::figures) const FIGURE: Figure = Figure {
 const BEDS: [Testbed; 2] = [Testbed::Cx3, Testbed::Cib];
 
 fn run(effort: Effort) -> Findings {
-    // For how many machines each stands.
+    // The number of machines that each represents.
     let each: &[usize] = if effort.quick { &[1, 4] } else { &[1, 5] };
     let most = *each.last().expect("some");
     let machines = machines(effort);

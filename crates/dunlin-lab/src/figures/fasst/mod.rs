@@ -1,11 +1,11 @@
-//! FaSST's figures: the READs that it is compared with, which the model was calibrated by, and its RPC with the presets
-//! of `dunlin-rpc`.
+//! FaSST's figures: the READs that it is compared with, which the model was calibrated with, and its RPC with the
+//! presets of `dunlin-rpc`.
 //!
 //! The testbeds are the paper's: eleven machines with Connect-IB of 14 cores each, or with ConnectX-3 of 8; READs of
-//! the small cluster from six machines. What it leaves open is declared here: 20 coroutines on each core that asks,
+//! the small cluster from six machines. What it leaves open is declared here: 20 coroutines on each core that calls,
 //! requests and responses of 32 bytes, a handler of 20 ns, the processor of ScaleRPC's testbed for both clusters (their
-//! own is one generation older, at a like clock), and batches of up to ten requests, as many as there are other
-//! machines. Each core's thread asks and answers, as FaSST's do.
+//! own is one generation older, at a similar clock), and batches of up to ten requests, as many as there are other
+//! machines. Each core's thread calls and answers, as FaSST's do.
 
 mod build_up;
 mod cores;
@@ -37,10 +37,10 @@ use super::system::System;
 use crate::figure::Effort;
 use crate::load::{all_to_all, rate, swarm, AllToAll, AllToAllResult, Plan, Swarm, Window};
 
-/// The presets that are shown: the paper's, and what users get.
+/// The presets shown: the paper's, and what users get.
 const PRESETS: [Preset; 2] = [Preset::Fasst, Preset::Auto];
 
-/// Who claims are judged by.
+/// The system by which claims are judged.
 fn fasst() -> System {
     System::published(Preset::Fasst)
 }
@@ -94,7 +94,7 @@ impl Testbed {
         )
     }
 
-    /// Threads on all cores; for a quick look on two.
+    /// A load with threads on all cores; on two for a quick run.
     fn load(self, system: System, effort: Effort) -> AllToAll {
         let cores = if effort.quick { 2 } else { self.cores() };
         AllToAll {
@@ -103,7 +103,7 @@ impl Testbed {
         }
     }
 
-    /// RPC between so many machines.
+    /// Runs RPC between this many machines.
     fn rpc(self, machines: usize, plan: &AllToAll, effort: Effort) -> AllToAllResult {
         let window = match effort.quick {
             true => Window {
@@ -111,7 +111,7 @@ impl Testbed {
                 measured_ns: 40_000,
             },
             false => Window {
-                // Some rounds of a thread with 200 requests out, which take 50 us each.
+                // Some rounds of a thread with 200 requests outstanding, which take 50 us each.
                 warm_ns: 300_000,
                 measured_ns: 300_000,
             },
@@ -119,8 +119,8 @@ impl Testbed {
         self.all_to_all(machines, plan, window, effort)
     }
 
-    /// The same for long enough to count what a call takes where few are out: a call that begins before the measurement
-    /// and ends in it is one too many.
+    /// The same for long enough to count the cost of a call when few are outstanding: a call that begins before the
+    /// measurement and ends in it is one too many.
     fn rpc_counted(self, machines: usize, plan: &AllToAll, effort: Effort) -> AllToAllResult {
         let window = Window {
             warm_ns: 300_000,
@@ -172,7 +172,7 @@ impl Testbed {
     }
 }
 
-/// Machines of the cluster that RPC runs on.
+/// Number of machines of the cluster that RPC runs on.
 fn machines(effort: Effort) -> usize {
     if effort.quick {
         3

@@ -1,4 +1,4 @@
-//! FaSST's READ sweeps: symmetric READs of 32 bytes over more and more queue pairs, and of more and more bytes.
+//! FaSST's READ sweeps: symmetric READs of 32 bytes over increasing numbers of queue pairs, and of increasing size.
 //! Calibration.
 
 use dunlin_sim::NicParameters;
@@ -52,7 +52,7 @@ fn sweep(effort: Effort, name: &str, nic: &NicParameters) -> Findings {
     let why = format!("root mean square error in percent over {} rows", rows.len());
     findings.answer(id, "0", error, (0.0, 10.0), &why);
     if effort.quick {
-        // Of the numbers of queue pairs that claims are of most are not among so few rows.
+        // With so few rows, most numbers of queue pairs that claims are about are missing.
         return findings;
     }
     let (most, least) = (

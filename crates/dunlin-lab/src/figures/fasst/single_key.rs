@@ -1,5 +1,5 @@
-//! FaSST's read-only transactions of one key, O(1,0), as RPC: a key of 8 bytes is asked for, 40 bytes and their header
-//! come back, and each request goes alone, because a transaction has no other. What limits the machines.
+//! FaSST's read-only transactions of one key, O(1,0), as RPC: a key of 8 bytes is requested, 40 bytes and their header
+//! are returned, and each request is sent alone, because a transaction has no other. Shows what limits the machines.
 
 use super::{fasst, machines, Testbed, PRESETS};
 use crate::figure::{Effort, Figure, Findings};

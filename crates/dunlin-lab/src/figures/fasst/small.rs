@@ -1,4 +1,5 @@
-//! FaSST's comparison on the small cluster: RPC with more and more requests in a batch, and READs, on either testbed.
+//! FaSST's comparison on the small cluster: RPC with increasing numbers of requests per batch, and READs, on either
+//! testbed.
 
 use super::{fasst, machines, Testbed, PRESETS};
 use crate::figure::{Effort, Figure, Findings};
@@ -80,7 +81,7 @@ fn run(effort: Effort) -> Findings {
         (35.0, 47.0),
         why,
     );
-    // Of the least favourable size and testbed.
+    // For the least favourable size and testbed.
     let ratios = reads.iter().zip(&read_rates).map(|(&(bed, bytes), &rate)| {
         let ratio = rpc((bed, fasst(), most, bytes)) / (rate / 2.0);
         (ratio, format!("{}, {bytes} B", bed.name()))

@@ -1,10 +1,10 @@
-//! FaSST's transactions: TATP on Connect-IB with one and with 19 workers of a thread, and on more and more machines with
-//! ConnectX-3; and what the cores do with O(4,2).
+//! FaSST's transactions: TATP on Connect-IB with one and with 19 workers per thread, and on increasing numbers of
+//! machines with ConnectX-3; and the rate of the cores with O(4,2).
 //!
 //! Every machine stores and runs transactions; three copies of each key and the log of the coordinator. Declared before
-//! the first run: a machine's cores are divided among threads that ask and threads that answer, as is best (a thread of
-//! FaSST does both), and those that ask have as many workers as all of its threads together; ten thousand subscribers
-//! of a machine and a hundred thousand keys; transactions that were aborted are not tried again, and neither they nor
+//! the first run: a machine's cores are divided among threads that call and threads that answer, in the best way (a
+//! thread of FaSST does both), and those that call have as many workers as all of its threads together; ten thousand
+//! subscribers per machine and a hundred thousand keys; aborted transactions are not retried, and neither they nor
 //! those that TATP declines count.
 
 use dunlin::{Grouping, Preset};
@@ -38,7 +38,7 @@ struct Point {
 }
 
 impl Point {
-    /// With so many cores of a machine that answer.
+    /// Runs with this many cores of a machine that answer.
     fn with(self, pollers: usize, effort: Effort) -> TransactionsResult {
         let cores = if effort.quick { 4 } else { self.bed.cores() };
         let threads = cores - pollers;
@@ -79,7 +79,7 @@ impl Point {
         TransactionsBench::new(cluster, &plan).measure(0, window, window)
     }
 
-    /// With the cores divided as is best; gives also how many of them answer.
+    /// Runs with the best division of the cores; also returns how many of them answer.
     fn run(self, effort: Effort) -> (TransactionsResult, usize) {
         let half = if effort.quick {
             2

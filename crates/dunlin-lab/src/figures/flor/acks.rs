@@ -17,7 +17,7 @@ pub(in crate::figures) const FIGURE: Figure = Figure {
     run,
 };
 
-/// Work requests that an acknowledgement waits for.
+/// Numbers of work requests before an acknowledgement.
 const WORK_REQUESTS: [usize; 5] = [1, 4, 8, 16, 32];
 /// Timers in microseconds.
 const TIMERS_US: [u64; 3] = [30, 120, 480];
@@ -96,7 +96,7 @@ fn run(effort: Effort) -> Findings {
     findings
 }
 
-/// Numbers of an acknowledgement that is so long.
+/// Number of entries in an acknowledgement of this length.
 fn numbers_in(bytes: usize) -> usize {
     let mut ack = Ack::new(1, 0, false);
     let mut packet = [0; MAX_ACK_BYTES];

@@ -1,4 +1,4 @@
-//! What sets the price of Flor's chunks, and what go-back-N must show before Flor is compared with it.
+//! The rows that set the price of Flor's chunks, and what go-back-N must show before Flor is compared with it.
 
 use dunlin_flor::connection::Deployment;
 use dunlin_sim::NicParameters;
@@ -17,7 +17,7 @@ pub(in crate::figures) const FIGURE: Figure = Figure {
 };
 
 const KILOBYTES: [u32; 5] = [4, 16, 64, 256, 1024];
-/// One packet in so many is lost.
+/// One packet in this many is lost.
 const HIGH: u32 = 256;
 
 fn run(effort: Effort) -> Findings {

@@ -24,28 +24,28 @@ pub(in crate::figures) const FIGURE: Figure = Figure {
     run,
 };
 
-/// Of a ConnectX-4, by FR-048.
+/// Query time of a ConnectX-4, from FR-048.
 const QUERY_NS: f64 = 1_000.0;
-/// Of ports of Ethernet, and what is tried when little time is to be taken.
+/// Drift of clocks of Ethernet ports, and a larger one for short runs.
 const DRIFT_PPM: [f64; 2] = [100.0, 900.0];
-/// Where clocks begin: within a second of each other.
+/// Clocks begin within a second of each other.
 const OFFSET_NS: f64 = 1e9;
-/// Pairs of hosts.
+/// Number of pairs of hosts.
 const PAIRS: usize = 4;
 const MESSAGE_BYTES: u32 = 64;
 const PAUSE: Duration = Duration::from_micros(50);
-/// How long it runs.
+/// Durations of a run.
 const RUN_NS: [u64; 2] = [2_000_000_000, 60_000_000];
 
 type Link = LogicalConnection<SimDevice>;
 
-/// What all threads have counted.
+/// Counts of all threads.
 #[derive(Debug, Default)]
 struct Counted {
     asked: AtomicU64,
     corrected: AtomicU64,
     answered: AtomicU64,
-    /// What the first question took, in nanoseconds.
+    /// Duration of the first query, in nanoseconds.
     query_ns: AtomicU64,
 }
 
@@ -83,7 +83,7 @@ fn run(effort: Effort) -> Findings {
     findings
 }
 
-/// Pairs of hosts that exchange messages for so long, with clocks of such a drift.
+/// Runs pairs of hosts that exchange messages for this long, with clocks of this drift.
 fn drift_for(ppm: f64, run_ns: u64, effort: Effort) -> Arc<Counted> {
     let mut nic = effort.nic(NicParameters::connectx_4_lx());
     nic.clock_query_ns = QUERY_NS;
@@ -122,7 +122,7 @@ fn now_ns() -> u64 {
     u64::try_from(now().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Sends a message after each pause, and takes what comes.
+/// Sends a message after each pause, and takes arriving ones.
 fn talk(mut link: Link, device: &SimDevice, run_ns: u64, counted: &Counted) {
     let begun = now();
     if device.query_clock_ns().is_some() {

@@ -13,14 +13,14 @@ use super::{flor, MTU_BYTES};
 use crate::figure::Effort;
 use crate::load::Flor;
 
-/// Of a port of a host.
+/// Rate of a host's port.
 pub(super) const LINE_GBIT_S: f64 = 50.0;
-/// Of an answer (§7.2, §7.4).
+/// Bytes of an answer (§7.2, §7.4).
 const ANSWER_BYTES: u32 = 128;
 const BUFFER_BYTES: f64 = 32e6;
 const LOSSY_ALPHA: f64 = 8.0;
 
-/// A switch whose ports at 50 Gb/s are paused before it drops, or not.
+/// A switch with ports at 50 Gb/s, lossless or not.
 pub(super) fn switch(lossless: bool, effort: Effort) -> SwitchParameters {
     let mut switch = SwitchParameters::z9264f();
     switch.buffer_bytes = BUFFER_BYTES;
@@ -32,7 +32,7 @@ pub(super) fn switch(lossless: bool, effort: Effort) -> SwitchParameters {
     effort.switch(switch)
 }
 
-/// A switch that drops what has no room in place of pausing.
+/// Makes a switch drop what has no room instead of pausing.
 pub(super) fn drops(switch: &mut SwitchParameters) {
     switch.lossless = 0.0;
     switch.buffer_alpha = LOSSY_ALPHA;
@@ -53,12 +53,12 @@ pub(super) fn nic(dcqcn: bool, effort: Effort) -> NicParameters {
     nic
 }
 
-/// All hosts.
+/// Parameters of all hosts.
 pub(super) fn host(effort: Effort) -> HostParameters {
     effort.host(HostParameters::xeon_gold_5118())
 }
 
-/// What hosts of it ask.
+/// The load of its hosts.
 pub(super) fn plan(deployment: Deployment, bytes: u32) -> Flor {
     Flor {
         answer_bytes: ANSWER_BYTES,

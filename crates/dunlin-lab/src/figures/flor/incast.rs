@@ -1,4 +1,4 @@
-//! Flor Fig. 10, §6: many hosts ask one.
+//! Flor Fig. 10, §6: many hosts call one.
 //!
 //! Declared before the first run: the lossy queue has neither pauses nor DCQCN, as §7.6 says; the server polls by all
 //! of its 24 cores, since the paper does not tell; a connection over UC has no backups, which would take memory and do
@@ -25,39 +25,39 @@ pub(in crate::figures) const FIGURE: Figure = Figure {
 const BYTES: u32 = 32 << 10;
 /// Threads of a client, and connections of each.
 const EACH: usize = 8;
-/// The least chunks, with the numbers of hosts that ask.
+/// Minimum chunks, with the numbers of client hosts.
 const LEAST: [(u32, &[usize]); 2] = [
     (4, &[1, 10, 20, 30, 40, 50, 60, 70, 80, 90]),
     (1, &[1, 10, 30, 50, 70, 90]),
 ];
-/// By RC.
+/// Numbers of retries with RC.
 const RETRIES: [u8; 2] = [1, 2];
 const MOST: usize = 90;
-/// Packets out of sequence begin where more than one in so many is.
+/// Out-of-sequence packets begin where their share exceeds this.
 const BEGINS: f64 = 1e-4;
 const STARTING_NS: u64 = 20_000_000;
-/// Times of a quick run are so much shorter.
+/// Factor by which a quick run is shorter.
 const QUICK: u64 = 10;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Point {
-    /// Over UC, with so many KB as the least chunk and so many hosts.
+    /// Over UC, with this minimum chunk in KB and this many hosts.
     Unreliable(u32, usize),
-    /// Over RC, with so many retries and hosts.
+    /// Over RC, with this many retries and hosts.
     Reliable(u8, usize),
 }
 
-/// What one point showed.
+/// Results of one point.
 #[derive(Clone, Copy, Debug)]
 struct Found {
     result: FlorResult,
-    /// Gigabits a second on the server's line, headers and gaps included.
+    /// Gigabits per second on the server's line, including headers and gaps.
     line_gbit_s: f64,
-    /// Share of the server's packets that came before a missing one.
+    /// Share of the server's packets that arrived before a missing one.
     out_of_sequence: f64,
-    /// Of these, how many.
+    /// The number of these.
     gaps: u64,
-    /// Most bytes in the switch so far, in MB.
+    /// Maximum bytes in the switch so far, in MB.
     buffer_mb: f64,
     connections: usize,
 }
@@ -97,7 +97,7 @@ impl Point {
         }
     }
 
-    /// Over RC connections are given up as time goes on, so all is counted there from the beginning.
+    /// Over RC, connections are given up as time goes on, so everything is counted from the beginning.
     fn window(self, effort: Effort) -> Window {
         let (warm_ns, measured_ns) = match self {
             Self::Unreliable(..) => (200_000_000, 40_000_000),
@@ -131,7 +131,7 @@ impl Point {
         let gaps = after.out_of_sequence - before.out_of_sequence;
         let packets = after.packets_received - before.packets_received;
         let (bytes, sent) = (sent_after.0 - sent_before.0, sent_after.1 - sent_before.1);
-        // As many bytes to a packet as clients send, in as many packets as arrive.
+        // Arrived bytes: the mean packet size of the clients, times the packets that arrive.
         let arrived = bytes as f64 * packets as f64 / sent.max(1) as f64;
         let buffer = cluster.switch_counters(switch).buffer_bytes_max;
         let connections = bench.connections();

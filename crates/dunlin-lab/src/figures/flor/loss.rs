@@ -16,7 +16,7 @@ pub(in crate::figures) const FIGURE: Figure = Figure {
 };
 
 const KILOBYTES: [u32; 5] = [4, 16, 64, 256, 1024];
-/// One packet in so many; zero: none.
+/// One packet in this many is lost; zero for none.
 const RATIOS: [u32; 4] = [0, 16_384, 4_096, 256];
 
 fn run(effort: Effort) -> Findings {

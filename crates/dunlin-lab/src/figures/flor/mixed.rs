@@ -32,42 +32,42 @@ pub(in crate::figures) const FIGURE: Figure = Figure {
     run,
 };
 
-/// Of a thread that asks, in the mesh of generations.
+/// Request size of a client thread in the mesh of generations.
 const LARGE_BYTES: u32 = 512 << 10;
-/// Between vendors.
+/// Request size between vendors.
 const BYTES: u32 = 64 << 10;
 const UNIT_BYTES: u32 = 1 << 10;
 /// Connections of one NIC to another between vendors, by threads.
 const CONNECTIONS: (usize, usize) = (8, 64);
-/// Milliseconds before windows begin, and how long they are: a connection of the first mesh ends one or two rounds of
+/// Milliseconds before windows begin, and their length: a connection of the first mesh completes one or two rounds of
 /// its eight requests in them.
 const WARM_MS: u64 = 60;
 const MEASURED_MS: u64 = 80;
-/// Threads begin in the course of so much.
+/// Time in which the threads begin.
 const STARTING_NS: u64 = 5_000_000;
-/// Times of a quick run are so much shorter.
+/// Factor by which a quick run is shorter.
 const QUICK: u64 = 20;
 
-/// What runs in the mesh of two generations.
+/// Systems in the mesh of two generations.
 const GENERATIONS: [(Deployment, &str); 3] = [
     (Deployment::IntraPodLossless, "XRDMA"),
     (Deployment::HybridUnreliable, "Flor over UC"),
     (Deployment::HybridReliable, "Flor over RC"),
 ];
 
-/// Fig. 9's configurations: whether the switch pauses, whether NICs have control of their own, whether Flor's window is
-/// fixed.
+/// Fig. 9's configurations: whether the switch pauses, whether NICs have congestion control of their own, whether
+/// Flor's window is fixed.
 const CONFIGURATIONS: [(bool, bool, bool); 4] = [
     (true, true, false),
     (false, true, false),
     (false, false, false),
     (false, false, true),
 ];
-/// Configurations, as places in [`CONFIGURATIONS`].
+/// Configurations, as indices of [`CONFIGURATIONS`].
 const FLOR: usize = 2;
 const FIXED: usize = 3;
 
-/// Who sends to whom between vendors, by their places in the cluster.
+/// NICs between vendors, by their indices in the cluster.
 const MELLANOX: usize = 0;
 const BROADCOM: usize = 1;
 const INTEL: usize = 2;
@@ -76,11 +76,11 @@ const VENDORS: [&str; 3] = ["BlueField-2", "P2100G", "E810"];
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Point {
     Generations(Deployment),
-    /// By its place in [`CONFIGURATIONS`].
+    /// By its index in [`CONFIGURATIONS`].
     Vendors(usize),
 }
 
-/// Gigabits a second of each pair of hosts, in the order of [`mesh`], and what failed.
+/// Gigabits per second of each pair of hosts, in the order of [`mesh`], and the number of failures.
 #[derive(Clone, Debug)]
 struct Rates {
     gbit_s: Vec<f64>,
@@ -197,17 +197,17 @@ fn measure(point: Point, effort: Effort) -> Rates {
     }
 }
 
-/// What the NICs of each generation send, each of them.
+/// Mean sending rates of the NICs of each generation.
 fn of_generations(rates: &Rates) -> [f64; 2] {
     let half = rates.gbit_s.len() / 2;
-    // Of n hosts each has n - 1 pairs.
+    // Each of n hosts has n - 1 pairs.
     let hosts = (1..).find(|hosts| hosts * (hosts - 1) >= rates.gbit_s.len());
     let of_each = hosts.unwrap_or(2) as f64 / 2.0;
     let sum = |rates: &[f64]| rates.iter().sum::<f64>() / of_each;
     [sum(&rates.gbit_s[..half]), sum(&rates.gbit_s[half..])]
 }
 
-/// What one of three sends to another.
+/// The rate from one of three to another.
 fn sends(rates: &Rates, from: usize, to: usize) -> f64 {
     let before = usize::from(to > from);
     rates.gbit_s[from * 2 + to - before]

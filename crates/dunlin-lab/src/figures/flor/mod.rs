@@ -47,7 +47,7 @@ use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
 use crate::figure::Effort;
 use crate::load::{Flor, FlorResult, RpcBench, RpcPlan, Window};
 
-/// Of RoCEv2 packets (§7.2).
+/// MTU of RoCEv2 packets (§7.2).
 const MTU_BYTES: f64 = 1024.0;
 
 /// Two hosts with these NICs.
@@ -59,7 +59,7 @@ fn two(nic: NicParameters, effort: Effort) -> Cluster {
     Cluster::star(effort.seed, 2, &host, &nic, &switch)
 }
 
-/// Flor over UC or RC with requests of so many bytes.
+/// Flor over UC or RC with requests of this size.
 fn flor(deployment: Deployment, bytes: u32) -> Flor {
     Flor {
         chunk_ns: CHUNK_NS,
@@ -67,13 +67,13 @@ fn flor(deployment: Deployment, bytes: u32) -> Flor {
     }
 }
 
-/// The same messages by RC, whose NIC goes back to what is lost; no chunks.
+/// The same messages by RC, whose NIC retransmits by go-back-N; no chunks.
 fn go_back_n(bytes: u32) -> Flor {
     flor(Deployment::IntraPodLossless, bytes)
 }
 
-/// Millions of calls a second by the preset `xrdma`, between two hosts with as many threads each, with requests of so
-/// many bytes; every one is answered as it should be.
+/// Millions of calls per second by the preset `xrdma`, between two hosts with as many threads each, with requests of
+/// this size; checks that every one is answered correctly.
 fn xrdma_mops(
     cluster: Cluster,
     (threads, depth): (usize, usize),
@@ -100,7 +100,7 @@ fn product_bytes() -> u64 {
     Network::DEFAULT.product_bytes()
 }
 
-/// By how much the times of a run are shorter: so many times in a quick one.
+/// Factor by which times are shorter: `of_quick` in a quick run, 1 otherwise.
 fn share(of_quick: u64, effort: Effort) -> u64 {
     if effort.quick {
         of_quick
@@ -109,7 +109,7 @@ fn share(of_quick: u64, effort: Effort) -> u64 {
     }
 }
 
-/// How long is measured, in milliseconds, after half of that.
+/// A window of this many milliseconds, after half of that.
 fn window(milliseconds: u64, effort: Effort) -> Window {
     let share = share(10, effort);
     Window {
@@ -118,8 +118,8 @@ fn window(milliseconds: u64, effort: Effort) -> Window {
     }
 }
 
-/// It runs between two ConnectX-5 of which the one of the server drops one packet in so many (zero: none), without
-/// congestion control (§7.3). The window is long beside the 17 ms after which RC here repeats a last packet.
+/// Runs the plan between two ConnectX-5, where that of the server drops one packet in `ratio` (zero for none), without
+/// congestion control (§7.3). The window is long compared with the 17 ms after which RC here repeats a last packet.
 fn lossy(plan: Flor, ratio: u32, effort: Effort) -> FlorResult {
     let lost = match ratio {
         0 => 0.0,

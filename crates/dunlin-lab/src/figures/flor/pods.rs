@@ -28,20 +28,20 @@ pub(in crate::figures) const FIGURE: Figure = Figure {
 
 const BYTES: u32 = 512 << 10;
 const THREADS: usize = 4;
-/// Hosts of the two pods.
+/// Number of hosts in the two pods.
 const PODS: [usize; 2] = [25, 4];
-/// The same of a quick run.
+/// The same for a quick run.
 const QUICK: [usize; 2] = [3, 2];
-/// Times of a quick run are so much shorter.
+/// Factor by which a quick run is shorter.
 const SHORTER: u64 = 20;
-/// Part of the hosts' rate that a pod's link to the spine has.
+/// Share of the hosts' rate that a pod's link to the spine has.
 const UPLINK: f64 = 0.5;
-/// Windows, and the length of each.
+/// Number of windows, and the length of each.
 const WINDOWS: usize = 10;
 const WINDOW_NS: u64 = 10_000_000;
 const STARTING_NS: u64 = 5_000_000;
 const WARM_NS: u64 = 30_000_000;
-/// What the paper shows of XRDMA's two pods, in Gb/s.
+/// The paper's values for XRDMA in two pods, in Gb/s.
 const SHAKES: [(f64, f64); 2] = [(20.0, 35.0), (35.0, 45.0)];
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -102,7 +102,7 @@ fn cluster(system: System, pods: &[usize], effort: Effort) -> Cluster {
     builder.build()
 }
 
-/// Gigabits a second of a client, the mean of each pod in each window, and requests that failed.
+/// Gigabits per second of a client, the mean of each pod in each window, and the number of failed requests.
 fn throughput(system: System, pods: &[usize], effort: Effort) -> (Vec<Vec<f64>>, u64) {
     let cluster = cluster(system, pods, effort);
     let plan = system.plan(pods.len() > 1, effort);

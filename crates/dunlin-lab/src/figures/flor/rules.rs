@@ -1,4 +1,4 @@
-//! What Flor counts on: UC's rules for packets that are lost or late (§2.1, §5), and that backups cost nothing (§6).
+//! Flor's assumptions: UC's rules for packets that are lost or late (§2.1, §5), and that backups cost nothing (§6).
 
 use std::time::Duration;
 
@@ -22,12 +22,12 @@ pub(in crate::figures) const FIGURE: Figure = Figure {
 
 /// Bytes of a verb.
 const SIZES: [usize; 4] = [256, 1 << 10, 8 << 10, 64 << 10];
-/// The packet that is lost is the first that arrives so long after its verb was posted.
+/// The packet that is lost is the first one that arrives at least this long after its verb was posted.
 const AFTER_NS: u64 = 500;
 /// Queue pairs of a connection.
 const PATHS: [usize; 2] = [1, 3];
 
-/// Share of the verbs of this size that were dealt with as the paper says: those that lost a packet, late ones.
+/// Shares of the verbs of this size that were handled as the paper says: those that lost a packet, and late ones.
 fn kept(bytes: usize, effort: Effort) -> (f64, f64) {
     let cluster = || two(NicParameters::connectx_5(), effort);
     let (mut lost, mut as_said) = (0, 0);

@@ -33,11 +33,11 @@ pub(in crate::figures) const FIGURE: Figure = Figure {
     run,
 };
 
-/// Of a piece, in KB.
+/// Size of a piece, in KB.
 const KILOBYTES: u32 = 1024;
 const HOSTS: usize = 16;
 const THREADS: usize = 4;
-/// The paper's job: mappers on so many hosts, and bytes of each.
+/// The paper's job: number of mappers and of hosts, and bytes of each mapper.
 const MAPPERS: f64 = 1000.0;
 const CLUSTER_HOSTS: f64 = 48.0;
 const MAPPER_BYTES: f64 = 1e9;
@@ -56,7 +56,7 @@ fn cluster(hosts: usize, effort: Effort) -> Cluster {
     Cluster::star(effort.seed, hosts, &host, &nic, &switch)
 }
 
-/// Gigabits a second of a host.
+/// Gigabits per second of a host.
 fn rate(deployment: Deployment, hosts: usize, kilobytes: u32, effort: Effort) -> f64 {
     let cluster = cluster(hosts, effort);
     let share = share(20, effort);
@@ -78,7 +78,7 @@ fn rate(deployment: Deployment, hosts: usize, kilobytes: u32, effort: Effort) ->
     found.gbit_s / hosts as f64
 }
 
-/// Seconds that a mapper runs when a host sends so many gigabits a second.
+/// Running time in seconds of a mapper when a host sends at this rate.
 fn mapper_s(gbit_s: f64) -> f64 {
     let to_others = MAPPERS / CLUSTER_HOSTS * MAPPER_BYTES * (1.0 - 1.0 / CLUSTER_HOSTS);
     MAPPING_S + to_others * 8.0 / (gbit_s * 1e9)

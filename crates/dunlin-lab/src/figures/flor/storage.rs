@@ -25,7 +25,7 @@ pub(in crate::figures) const FIGURE: Figure = Figure {
 
 const BLOCK_BYTES: u32 = 4 << 10;
 const SHORT_BYTES: u32 = 128;
-/// Threads, and requests that each keeps out.
+/// Threads, and outstanding requests of each.
 const ONE: (usize, usize) = (1, 1);
 const MANY: (usize, usize) = (8, 8);
 
@@ -65,7 +65,7 @@ fn points() -> Vec<Point> {
     points
 }
 
-/// Millions of requests a second.
+/// Millions of requests per second.
 fn rate((system, kind, (threads, depth)): Point, effort: Effort) -> f64 {
     let (nic, block) = match effort.quick {
         true => (NicParameters::connectx_6_dx(), BLOCK_BYTES / 2),
@@ -94,7 +94,7 @@ fn rate((system, kind, (threads, depth)): Point, effort: Effort) -> f64 {
 fn run(effort: Effort) -> Findings {
     let sweep = Sweep::new(effort.threads, points(), |&point| rate(point, effort));
     let of = |point: Point| *sweep.of(&point);
-    // Mean, in microseconds, since one is out all the time.
+    // Mean latency in microseconds, as one request is outstanding all the time.
     let latency = |system, kind| 1.0 / of((system, kind, ONE));
     let mut findings = Findings::new("1: write, 2: read", "us; M/s", false);
     for (system, name) in SYSTEMS {

@@ -16,9 +16,9 @@ pub(in crate::figures) const FIGURE: Figure = Figure {
     run,
 };
 
-/// Requests of so many KB are out when it fails.
+/// Sizes in KB of the requests outstanding at the failure.
 const KILOBYTES: [u32; 3] = [4, 32, 64];
-/// Of the answer to the claim.
+/// The size that the claim is answered with.
 const TYPICAL: u32 = 64;
 
 fn run(effort: Effort) -> Findings {

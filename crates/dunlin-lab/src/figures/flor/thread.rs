@@ -1,4 +1,4 @@
-//! Flor Fig. 6: one thread with eight requests out.
+//! Flor Fig. 6: one thread with eight outstanding requests.
 
 use dunlin_flor::connection::Deployment;
 use dunlin_sim::NicParameters;

@@ -39,14 +39,14 @@ const BYTES: usize = 16 << 10;
 /// Traffic classes of the priority that is paused and marked, and of one that is not.
 const LOSSLESS: u8 = 3 << 5;
 const LOSSY: u8 = 1 << 5;
-/// The first, as a bit.
+/// The lossless priority, as a bit.
 const LOSSLESS_PRIORITY: f64 = (1 << (LOSSLESS >> 5)) as f64;
-/// Of each phase.
+/// Number and length of the windows of each phase.
 const WINDOWS: usize = 8;
 const WINDOW_NS: u64 = 5_000_000;
-/// Before the first.
+/// Time before the first window.
 const WARM_NS: u64 = 10_000_000;
-/// Latency that is over what it was by more than this part is raised still.
+/// A latency is still raised if it exceeds the earlier one by more than this share.
 const RAISED: f64 = 0.05;
 
 fn cluster(clients: usize, effort: Effort) -> Cluster {
@@ -64,7 +64,7 @@ fn cluster(clients: usize, effort: Effort) -> Cluster {
     Cluster::star(effort.seed, clients + 1, &host, &nic, &switch)
 }
 
-/// The windows of the three phases, and the calls that failed or were answered otherwise.
+/// The windows of the three phases, and the number of calls that failed or had wrong answers.
 fn phases(effort: Effort) -> ([Vec<RpcResult>; 3], u64) {
     let (clients, threads, bytes) = match effort.quick {
         true => (2, 4, BYTES / 2),

@@ -30,12 +30,12 @@ pub(in crate::figures) const FIGURE: Figure = Figure {
 const QUEUE_PAIRS: [usize; 3] = [1, 64, 512];
 /// NICs of each generation in the mesh.
 pub(super) const OF_EACH: usize = 8;
-/// Two ports of 25 Gb/s.
+/// Rate of two ports of 25 Gb/s.
 pub(super) const MESH_GBIT_S: f64 = 50.0;
-/// What ports of the three vendors have.
+/// Rate of the ports of the three vendors.
 pub(super) const VENDORS_GBIT_S: f64 = 100.0;
-/// DCQCN's marks for ports of 40 Gb/s: bytes at which they begin and are sure, and their probability just before (Zhu
-/// et al., SIGCOMM'15).
+/// DCQCN's marking for ports of 40 Gb/s: queue lengths in bytes at which it begins and is certain, and the probability
+/// just before that (Zhu et al., SIGCOMM'15).
 const MARKS_AT_40_GBIT_S: (f64, f64, f64) = (5_000.0, 200_000.0, 0.01);
 const RESUME_BELOW_BYTES: f64 = 3_000.0;
 
@@ -59,7 +59,7 @@ pub(super) fn newer() -> NicParameters {
     }
 }
 
-/// The switch, for ports of this rate.
+/// The switch with ports of this rate.
 pub(super) fn switch(gbit_s: f64, effort: Effort) -> SwitchParameters {
     let mut switch = effort.switch(SwitchParameters::z9264f());
     if gbit_s < VENDORS_GBIT_S {
@@ -105,7 +105,7 @@ fn window(effort: Effort) -> Window {
     }
 }
 
-/// What the NICs of each generation send in a full mesh, each of them.
+/// Mean sending rates of the NICs of each generation in a full mesh.
 fn mesh(older: NicParameters, of_each: usize, effort: Effort) -> [f64; 2] {
     let mut nics = vec![older; of_each];
     nics.resize(2 * of_each, newer());
@@ -124,7 +124,7 @@ fn mesh(older: NicParameters, of_each: usize, effort: Effort) -> [f64; 2] {
     sums
 }
 
-/// What two senders get to a receiver.
+/// Rates of two senders to one receiver.
 fn to_one(
     [one, other, receiver]: [NicParameters; 3],
     queue_pairs: usize,
@@ -233,7 +233,7 @@ fn run(effort: Effort) -> Findings {
 mod tests {
     use super::*;
 
-    /// Not what the figure shows: one queue pair each, and two NICs of each generation.
+    /// Other settings than the figure's: one queue pair each, and two NICs of each generation.
     #[test]
     fn all_that_senders_get_is_what_a_port_has() {
         let effort = Effort::new(true, 1);

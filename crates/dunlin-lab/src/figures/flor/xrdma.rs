@@ -22,7 +22,7 @@ pub(in crate::figures) const FIGURE: Figure = Figure {
 
 /// Sizes of requests in KB.
 const KILOBYTES: [u32; 6] = [4, 16, 32, 64, 256, 1024];
-/// Links, as how many times that of the parameter file.
+/// Link rates, relative to that of the parameter file.
 const LINKS: [f64; 2] = [1.0, 2.0];
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,7 +52,7 @@ fn cluster(link: f64, effort: Effort) -> Cluster {
     two(nic, effort)
 }
 
-/// Gigabits a second of requests' payload.
+/// Gigabits per second of requests' payload.
 fn point((system, link, kilobytes): Point, effort: Effort) -> f64 {
     let (bytes, cluster) = (kilobytes << 10, cluster(link, effort));
     let window = window(4, effort);

@@ -42,7 +42,7 @@ fn designs() -> [Design; 4] {
     [Design::RB2, RIVALS[0], RIVALS[1], RIVALS[2]]
 }
 
-/// The claims on times that two cases share: RB² over L5 and SocksDirect, and over FaRM.
+/// Claims on times shared by two cases: RB² compared with L5 and SocksDirect, and with FaRM.
 fn compare(
     findings: &mut Findings,
     [all, half, part]: [&'static str; 3],
@@ -107,7 +107,7 @@ fn database(effort: Effort) -> Findings {
             there: super::records(design, 16),
             back: super::records(design, 128),
             bytes: (16, 128),
-            // As many as a ring of 128 slots takes.
+            // As many as fit in a ring of 128 slots.
             outstanding: 127,
             requests: if effort.quick { 3_000 } else { 20_000 },
             threads: 1,
@@ -190,7 +190,7 @@ fn http(effort: Effort) -> Findings {
         "K GETs a second over RB²",
     );
     if effort.quick {
-        // So few GETs have no 99.9th percentile.
+        // Too few GETs for a 99.9th percentile.
         return findings;
     }
     findings.answer("RB-037", "7us", tails[0], (5.0, 10.0), "us, p99.9 over RB²");

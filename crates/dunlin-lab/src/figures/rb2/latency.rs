@@ -72,7 +72,7 @@ fn run(effort: Effort) -> Findings {
         "1 MB, mean round trip of RB² over that of raw WRITEs",
     );
     if effort.quick {
-        // So few round trips have no 99.9th percentile.
+        // Too few round trips for a 99.9th percentile.
         return findings;
     }
     findings.answer(

@@ -31,7 +31,7 @@ use crate::load::{
 /// loop took 2.0 cycles where it could be measured, on a Zen 3.
 const VOLATILE_BYTE_NS: f64 = 1.25 / 2.3 - 0.1;
 
-/// What a pointer takes inline.
+/// Bytes of a pointer, which is sent inline.
 const POINTER_BYTES: f64 = 8.0;
 
 /// L5 as its open source has it, which is what the paper measured (§V-A); Table I says lazy push and a tail instead.
@@ -44,7 +44,7 @@ const L5: Design = Design {
     ..Design::L5
 };
 
-/// The rivals of RB² in the paper's figures.
+/// The competitors of RB² in the paper's figures.
 const RIVALS: [Design; 3] = [Design::FARM_UNORDERED, Design::SOCKSDIRECT, L5];
 
 /// N (§V-A): the ring is 128 messages long, whatever their size.
@@ -100,7 +100,7 @@ fn making_ns(design: &Design, bytes: usize) -> u64 {
     }
 }
 
-/// Both ends of a ring of `design` with messages of `bytes`.
+/// The computation of both ends of a ring of `design` with messages of `bytes`.
 fn messages(design: &Design, bytes: usize) -> Compute {
     Compute {
         first_ns: making_ns(design, bytes),
@@ -121,7 +121,7 @@ fn window(bytes: usize, effort: Effort) -> Window {
     }
 }
 
-/// A stream of messages of `bytes` on the testbed.
+/// Runs a stream of messages of `bytes` on the testbed.
 fn streamed(design: Design, bytes: usize, threads: usize, effort: Effort) -> Streamed {
     let config = records(design, bytes);
     let window = window(bytes, effort);
@@ -130,10 +130,10 @@ fn streamed(design: Design, bytes: usize, threads: usize, effort: Effort) -> Str
     stream(&hosts, &config, bytes, threads, compute, window)
 }
 
-/// Ping-pong of messages of `bytes` on the testbed (§V-A: one thread, or as many).
+/// Runs a ping-pong of messages of `bytes` on the testbed (§V-A: one thread, or as many).
 fn ping_pong(design: Design, bytes: usize, threads: usize, effort: Effort) -> Answered {
     let config = records(design, bytes);
-    // As many as the paper's (§V-A). Long messages are packets by the hundred, and are given a hundredth.
+    // As many as in the paper (§V-A). Long messages take hundreds of packets, and get a hundredth.
     let requests = match (bytes, effort.quick) {
         (..=65_536, false) => 300_000,
         (..=65_536, true) => 500,
@@ -165,7 +165,7 @@ fn raw_writes(bytes: usize, effort: Effort) -> f64 {
     one_requester(&testbed(effort), plan, window(bytes, effort))
 }
 
-/// Messages sent one at a time: what the paper uses where latency counts.
+/// The design with messages sent one at a time, which the paper uses for latencies.
 fn unbatched(design: Design) -> Design {
     Design {
         batching: dunlin_ring::Batching::Off,
@@ -173,7 +173,7 @@ fn unbatched(design: Design) -> Design {
     }
 }
 
-/// A size in few letters.
+/// A short form of a size.
 fn size(bytes: usize) -> String {
     match bytes {
         ..1024 => format!("{bytes} B"),
@@ -182,12 +182,12 @@ fn size(bytes: usize) -> String {
     }
 }
 
-/// Millions a second times bytes as gigabits a second.
+/// Converts millions per second to gigabits per second.
 fn gbit_s(mops: f64, bytes: usize) -> f64 {
     mops * bytes as f64 * 8.0 / 1_000.0
 }
 
-/// Least and greatest of some numbers.
+/// Minimum and maximum of some numbers.
 fn extremes(numbers: impl IntoIterator<Item = f64>) -> (f64, f64) {
     numbers
         .into_iter()

@@ -1,5 +1,5 @@
-//! RB² §IV-A, Fig. 3: how pointers cross. Lazy push or pull of the head with write twice or immediate data for the
-//! tail.
+//! RB² §IV-A, Fig. 3: how pointers are transferred. Lazy push or pull of the head with write twice or immediate data
+//! for the tail.
 
 use dunlin_ring::{Batching, Design, HeadSync, TailSync};
 
@@ -142,7 +142,7 @@ fn run(effort: Effort) -> Findings {
         "ns of the receiver for each message of 64 B in batches of 16, Push+CQ less Push+WT",
     );
     if effort.quick {
-        // So few round trips have no 99.9th percentile.
+        // Too few round trips for a 99.9th percentile.
         return findings;
     }
     let tails = below(131_072).map(|bytes| {

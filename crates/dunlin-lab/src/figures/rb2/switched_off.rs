@@ -17,7 +17,7 @@ pub(in crate::figures) const FIGURE: Figure = Figure {
 const SMALL: usize = 512;
 const LARGE: usize = 1 << 20;
 
-/// What is switched off.
+/// The optimisation switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     Full,
@@ -40,12 +40,12 @@ const VERSIONS: [(&str, Version); 9] = [
     ("M9", Version::WrongSocket),
 ];
 
-/// What a crossing between sockets adds to each access of the NIC or a core: 60 to 100 ns a line and 100 ns a DMA read
+/// Additional time of each access of the NIC or a core across sockets: 60 to 100 ns a line and 100 ns a DMA read
 /// (nic-model §2 and §6).
 const CROSSING_NS: u64 = 100;
 
 /// The testbed with both ends on the wrong socket: doorbells and DMA cross, and DDIO does not reach that socket's
-/// cache, so a core that looks at what has arrived gets it from memory across.
+/// cache, so a core that polls arrived data reads it from memory across sockets.
 fn across(mut hosts: Hosts) -> Hosts {
     let more = CROSSING_NS * 1_000;
     hosts.nic.mmio += more;
@@ -76,7 +76,7 @@ fn point(version: Version, bytes: usize, effort: Effort) -> Streamed {
 }
 
 fn run(effort: Effort) -> Findings {
-    // In a short window long messages come in bursts as long as it is: no rate is to be had of them.
+    // In a short window long messages arrive in bursts as long as the window: they give no rate.
     let sizes: &[(&str, usize)] = if effort.quick {
         &[("512 B", SMALL)]
     } else {
@@ -196,7 +196,7 @@ fn run(effort: Effort) -> Findings {
     findings
 }
 
-/// What follows from definitions: rows of the class `exact`.
+/// Rows that follow from definitions, of the class `exact`.
 fn exact(findings: &mut Findings, effort: Effort) {
     let placed = |design: Design| {
         let design = Design {

@@ -19,7 +19,7 @@ const SIZES: [usize; 8] = [SMALL, 256, 1024, 4096, 16_384, 65_536, 262_144, LARG
 const DESIGNS: [Design; 4] = [Design::RB2, RIVALS[0], RIVALS[1], RIVALS[2]];
 
 fn run(effort: Effort) -> Findings {
-    // In a short window long messages come in bursts as long as it is: no rate is to be had of them.
+    // In a short window long messages arrive in bursts as long as the window: they give no rate.
     let sizes: &[usize] = if effort.quick { &[SMALL, 4096] } else { &SIZES };
     // Large rings take most memory: they come first, so that few of them overlap at the end.
     let points: Vec<(Option<Design>, usize)> = sizes

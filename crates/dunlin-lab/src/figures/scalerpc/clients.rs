@@ -73,7 +73,7 @@ fn run(effort: Effort) -> Findings {
         "auto, scalerpc-clients",
         &compared.collect::<Vec<_>>(),
     );
-    // The furthest from 40 clients.
+    // The largest deviation from 40 clients.
     let variation = |preset: Preset, batch: usize| {
         let base = of(preset, batch, 40).mops;
         let off = |&n: &usize| of(preset, batch, n).mops / base - 1.0;

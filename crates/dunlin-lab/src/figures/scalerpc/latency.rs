@@ -1,4 +1,4 @@
-//! ScaleRPC Fig. 9: how long batches of one and of eight take, with 120 clients.
+//! ScaleRPC Fig. 9: latency of batches of one and of eight, with 120 clients.
 
 use dunlin::Preset;
 
@@ -70,7 +70,7 @@ fn run(effort: Effort) -> Findings {
     };
     let why = "share of FaSST's batches of eight between 20 and 200 us";
     findings.answer("SR-031", "20-200us", within(20.0, 200.0), (0.8, 1.0), why);
-    // Between the mode of those who are served and that of those who wait there is next to nobody.
+    // Between the mode of the clients that are served and that of those that wait there is next to none.
     let gap = |result: &CrowdResult| {
         let mode = result.mode_us();
         let all = &result.latencies_us;

@@ -39,12 +39,12 @@ const POLLERS: usize = 10;
 const BLOCK_BYTES: usize = 4 << 10;
 /// Files of a directory.
 const FILES: usize = 60;
-/// What a client may take away in all windows, and more.
+/// More than a client removes in all windows.
 const REMOVED: usize = 4_000;
 /// Two instructions a cycle of 2.9 GHz.
 const INSTRUCTION_NS: f64 = 0.172;
 
-/// What callgrind counts for an operation.
+/// Instructions of an operation, as counted by callgrind.
 fn instructions(operation: Operation) -> u32 {
     match operation {
         Operation::Mknod => 12_300,
@@ -54,7 +54,7 @@ fn instructions(operation: Operation) -> u32 {
     }
 }
 
-/// A point: who, what, and how many clients.
+/// A point: preset, operation, and number of clients.
 type Point = (Preset, Operation, usize);
 
 fn point((preset, operation, clients): Point, effort: Effort) -> ApplicationResult {
@@ -85,7 +85,7 @@ fn point((preset, operation, clients): Point, effort: Effort) -> ApplicationResu
         },
         cost_ns: (f64::from(instructions(operation)) * INSTRUCTION_NS) as u64,
     };
-    // Every group has its turn, some times over.
+    // Every group has several turns.
     let groups = clients.div_ceil(grouping.clients) as u64;
     let round = groups * grouping.slice.as_nanos() as u64;
     let (warm, measured) = match (effort.quick, preset) {

@@ -1,5 +1,4 @@
-//! ScaleRPC's figures: its RPC beside its rivals (Fig. 8 to 12) with the presets of
-//! `dunlin-rpc`.
+//! ScaleRPC's figures: its RPC compared with its competitors (Fig. 8 to 12), with the presets of `dunlin-rpc`.
 //!
 //! The testbed is the paper's (§3.6.1): twelve nodes with two Xeon E5-2650 v4 and ConnectX-3 FDR, one of them the
 //! server; 32-byte messages, blocks of 4 KB, groups of 40 and slices of 100 µs. What it leaves open is declared here,
@@ -39,12 +38,12 @@ const PRESETS: [Preset; 5] = [
     Preset::Auto,
 ];
 
-/// Hardware threads of a node: two on each of its 24 cores. What two of them take from each other is not modelled.
+/// Hardware threads of a node: two on each of its 24 cores. Contention between the two is not modelled.
 const HARDWARE_THREADS: f64 = 48.0;
 
-/// Bytes of a payload that go inline: those of a pointer, as much as tells of a turn. The paper's NICs read each payload
-/// by DMA: "in each write request, the NIC has to read the payload" (§2.3), and its count of PCIe reads keeps pace with
-/// the throughput of ScaleRPC (§3.6.3).
+/// Bytes of a payload that are sent inline: those of a pointer, enough to announce a turn. The paper's NICs read each
+/// payload by DMA: "in each write request, the NIC has to read the payload" (§2.3), and its count of PCIe reads keeps
+/// pace with the throughput of ScaleRPC (§3.6.3).
 const INLINE_BYTES: f64 = 8.0;
 
 /// Client machines.
@@ -61,7 +60,7 @@ fn crowd(system: System, clients: usize, batch: usize) -> Crowd {
         block_bytes: 4 << 10,
         pollers: 10,
         grouping: Grouping {
-            // All clients are alike but in Fig. 12.
+            // All clients are alike, except in Fig. 12.
             by_priority: false,
             ..Grouping::default()
         },
@@ -71,20 +70,20 @@ fn crowd(system: System, clients: usize, batch: usize) -> Crowd {
     }
 }
 
-/// `auto` tries what pays, and moves threads: when it has tried all, one interval of its schedulers, whole.
+/// `auto` tries alternatives and moves threads: when it has tried all, one whole interval of its schedulers.
 const AUTO_WINDOW: Window = Window {
     warm_ns: 8 * SCHEDULED_NS,
     measured_ns: SCHEDULED_NS,
 };
 
-/// Time in which every group has its turn, some times over.
+/// A window in which every group has several turns.
 fn window(plan: &Crowd, effort: Effort) -> Window {
     let groups = plan.clients.div_ceil(plan.grouping.clients.max(1)) as u64;
     let round = match plan.preset {
         Preset::ScaleRpc => groups * plan.grouping.slice.as_nanos() as u64,
         _ => 200_000,
     };
-    // Where clients differ a class of priority changes by one with each turn, and groups are put in order after that.
+    // Where clients differ, a class of priority changes by one with each turn, and groups are reordered after that.
     let rounds = match plan.pauses_ns.is_empty() {
         _ if effort.quick => 1,
         true => 3,
@@ -99,7 +98,7 @@ fn window(plan: &Crowd, effort: Effort) -> Window {
     }
 }
 
-/// So many of the testbed's nodes.
+/// A cluster with this many of the testbed's nodes.
 fn cluster(nodes: usize, effort: Effort) -> Cluster {
     let mut host = effort.host(HostParameters::xeon_e5_v4());
     host.set("cores", HARDWARE_THREADS).expect("a parameter");

@@ -1,4 +1,4 @@
-//! ScaleRPC Fig. 12: groups by priority against groups that stay as they are, with clients of different frequency.
+//! ScaleRPC Fig. 12: groups by priority compared with static groups, with clients of different frequency.
 //!
 //! The paper draws each client's pause before its next request from a Gaussian distribution of sigma 0.8 and 1, and
 //! does not say in which unit or around which mean. Declared here: the pause of a client is |N(0, sigma)| times 20 µs,
@@ -23,7 +23,7 @@ const CLIENTS: usize = 120;
 /// Sigma 1 in nanoseconds.
 const UNIT_NS: f64 = 20_000.0;
 
-/// Pauses at the quantiles of |N(0, sigma)|, in an order that is no order.
+/// Pauses at the quantiles of |N(0, sigma)|, in a scrambled order.
 fn pauses(sigma: f64) -> Vec<u64> {
     let quantile = |number: usize| {
         // The inverse of the error function by bisection.
@@ -38,7 +38,7 @@ fn pauses(sigma: f64) -> Vec<u64> {
         }
         (low * sigma * UNIT_NS) as u64
     };
-    // 49 has no divisor in common with 120.
+    // 49 and 120 are coprime.
     (0..CLIENTS).map(|i| quantile(i * 49 % CLIENTS)).collect()
 }
 

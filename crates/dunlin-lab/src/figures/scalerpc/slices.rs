@@ -1,4 +1,4 @@
-//! ScaleRPC Fig. 11: how the rate follows the length of a slice, and the size of a group.
+//! ScaleRPC Fig. 11: the rate as a function of the length of a slice, and of the size of a group.
 
 use std::time::Duration;
 

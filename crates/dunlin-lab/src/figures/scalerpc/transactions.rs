@@ -1,16 +1,17 @@
-//! ScaleRPC Fig. 16: ScaleTX beside transactions over its rivals, with the object store and SmallBank.
+//! ScaleRPC Fig. 16: ScaleTX compared with transactions over its competitors, with the object store and SmallBank.
 //!
 //! Three of the twelve nodes store, nine run the clients (§4.2). Declared before the first run:
 //!
 //! - a client is a thread with eight transactions at once (the larger batch of Fig. 8: §4.2.1 names none), and each has
 //!   a connection of its own to each machine; ten threads of a machine serve, as in the figures of RPC;
-//! - the rivals run ScaleTX-O's protocol by their RPC (§4.2.1: RPCs in place of one-sided verbs), and so does `auto`;
+//! - the competitors run ScaleTX-O's protocol over their RPC (§4.2.1: RPCs instead of one-sided verbs), and so does
+//!   `auto`;
 //! - machines change turns together, by clocks that follow the first machine's every millisecond (the paper: every 100
 //!   ms, which is longer than what is measured); each key has one copy (§4.2: each stores one shard);
 //! - the object store has a million keys; its read-only transactions read four of them, its read-write ones read two
 //!   and change two, as FaSST's O(4,0) and O(4,2);
 //! - of SmallBank's three million accounts there are the 120,000 hot ones, which 60 % of the transactions go to, and
-//!   twice as many others; aborted transactions are not tried again.
+//!   twice as many others; aborted transactions are not retried.
 
 use std::time::Duration;
 
@@ -33,10 +34,10 @@ pub(in crate::figures) const FIGURE: Figure = Figure {
 const STORES: usize = 3;
 const MACHINES: usize = 9;
 const POLLERS: usize = 10;
-/// Clients of a group.
+/// Number of clients of a group.
 const GROUP: usize = 40;
 const TRANSACTIONS: u16 = 8;
-/// How often the other machines set their clocks.
+/// Interval at which the other machines set their clocks.
 const SYNCHRONIZED: Duration = Duration::from_millis(1);
 const WINDOW_NS: u64 = 1_200_000;
 
@@ -118,7 +119,8 @@ impl Load {
     }
 }
 
-/// A point: who, what, how many clients, with how many transactions each, and whether clocks go on to be set.
+/// A point: system, workload, number of clients, concurrent transactions of each, and whether clocks continue to be
+/// set.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Point {
     system: System,
@@ -183,7 +185,7 @@ fn run(effort: Effort) -> Findings {
             points.extend(SYSTEMS.map(|system| Point::new(system, load, clients)));
         }
     }
-    // What few do: a client on each machine, with one transaction at a time.
+    // The rate of few: a client on each machine, with one transaction at a time.
     let alone = |system| Point {
         transactions: 1,
         ..Point::new(system, Load::ReadOnly, MACHINES)
@@ -277,7 +279,7 @@ fn run(effort: Effort) -> Findings {
 
 type Gain = (&'static str, System, Load, usize, &'static str, (f64, f64));
 
-/// ScaleTX over each other system, as the paper has it.
+/// Gains of ScaleTX over each other system, according to the paper.
 const GAINS: [Gain; 12] = [
     (
         "SR-055",
