@@ -1,4 +1,4 @@
-//! The loads of applications: each operation is done and answered rightly, and takes its time of the server.
+//! The loads of applications: each operation is carried out and answered correctly, and costs its time on the server.
 
 use dunlin::{ChannelConfig, Grouping, Preset, WaitMode};
 use dunlin_lab::load::{Application, Cost, Index, IndexLoad, Metadata, Operation};

@@ -1,6 +1,6 @@
-//! Machines of a database that replace each other on simulated hosts, whole: a host crashes under load, the others go
-//! on when its lease is over, and its machine comes back on another host and copies. No acknowledged change is lost and
-//! no money made, by seeds; a seed gives the same run again.
+//! Machines of a database on simulated hosts that replace each other: a host crashes under load, the others continue
+//! when its lease has expired, and its machine restarts on another host and copies the data. No acknowledged change is
+//! lost and no money is created, for several seeds; a seed gives the same run again.
 
 #[path = "common/machines.rs"]
 mod machines;
@@ -34,17 +34,17 @@ fn plan() -> Plan {
     }
 }
 
-/// What one client has seen.
+/// Record of one client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Seen {
     acknowledged: i64,
     unknown: i64,
     others: Vec<String>,
-    /// The end of each that committed.
+    /// End of each transaction that committed.
     at: Vec<Instant>,
 }
 
-/// Moves money until it is over, every other client by futures, and counts in the same transaction how often.
+/// Moves money until told to stop, every other client by futures, and counts the transfers in the same transactions.
 fn transfer(
     database: &Database,
     (client, seed): (u64, u64),
@@ -93,7 +93,7 @@ fn transfer(
     seen
 }
 
-/// What is there in the end, as a reader sees it: the money, and the counters.
+/// The final state as seen by a reader: the money, and the counters.
 fn read(database: &Database, clients: u64) -> (i64, Vec<i64>) {
     let accounts: &Table<u64, i64> = &database.table("accounts").unwrap();
     let counters: &Table<u64, i64> = &database.table("counters").unwrap();
@@ -107,7 +107,7 @@ fn read(database: &Database, clients: u64) -> (i64, Vec<i64>) {
     found.unwrap()
 }
 
-/// A run: what each client has seen, and for how long nothing committed when the host crashed, in milliseconds.
+/// A run: the record of each client, and the time for which nothing committed after the crash, in milliseconds.
 fn run(seed: u64) -> (Vec<Seen>, f64) {
     let mut world = World::new(seed, plan());
     let mut lives: Vec<_> = (0..MACHINES)

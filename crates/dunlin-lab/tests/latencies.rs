@@ -1,10 +1,10 @@
-//! Latencies of loads whose calls take longer than 32 bits of nanoseconds can say, 4.29 s.
+//! Latencies of loads whose calls take longer than 32 bits of nanoseconds can represent, 4.29 s.
 
 use dunlin::{DatagramBatches, Grouping, Preset};
 use dunlin_lab::load::{all_to_all, AllToAll, Crowd, RpcBench, RpcPlan, Window};
 use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
 
-/// What a handler computes.
+/// Computation of a handler.
 const HANDLER_NS: u64 = 4_500_000_000;
 /// The same in microseconds.
 const HANDLER_US: f64 = 4.5e6;
@@ -14,7 +14,7 @@ fn cluster() -> Cluster {
     Cluster::star(1, 2, &host, &nic, &SwitchParameters::sx1012())
 }
 
-/// The second call is answered within the time that threads have to end in.
+/// The second call is answered within the time that threads have to end.
 fn window(measured_ns: u64) -> Window {
     Window {
         warm_ns: 0,

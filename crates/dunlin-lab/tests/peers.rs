@@ -1,5 +1,5 @@
-//! Experiments beside what ns-3 and htsim showed of the same. `docs/notes/simulators.md` has the figures, and why some
-//! of them differ; here ours are held against those that were recorded.
+//! Experiments compared with recorded results of ns-3 and htsim. `docs/notes/simulators.md` has the figures, and why
+//! some of them differ; here our results are compared with the recorded ones.
 
 use std::path::{Path, PathBuf};
 
@@ -32,7 +32,7 @@ fn run(name: &str, set: &[&str], repeats: u64) -> Outcome {
     outcome
 }
 
-/// What a peer showed of it, set up in this way.
+/// Compares an outcome with the records of a peer set up in this way.
 fn beside(name: &str, outcome: &Outcome, model: &str) -> Vec<Comparison> {
     let recorded = Recorded::parse(RUNS).expect("a record");
     let mut all = recorded.beside(name, outcome);
@@ -47,7 +47,7 @@ fn difference(all: &[Comparison], column: &str) -> f64 {
     found.expect("a column that both have").difference()
 }
 
-/// Says which of these columns differ by more.
+/// Checks that none of these columns differs by more.
 #[track_caller]
 fn all_within(all: &[Comparison], columns: &[&str], most: f64) {
     let far: Vec<_> = columns
@@ -74,7 +74,7 @@ fn two_flows_are_as_in_ns3() {
     let outcome = run("hpcc-flows", &[DCQCN, KEPT], 4);
     let kept = beside("hpcc-flows", &outcome, "dcqcn with target kept");
     all_within(&kept, &TIMES, 0.05);
-    // Without, runs of both differ by more than twice.
+    // Without it, the runs differ by more than a factor of two.
     let outcome = run("hpcc-flows", &[DCQCN], 6);
     for one in beside("hpcc-flows", &outcome, "dcqcn") {
         let range = one.least * 0.9..=one.most * 1.1;
@@ -99,7 +99,7 @@ fn mixed_flows_are_as_in_ns3() {
     all_within(&kept, &["fct_p95"], 0.2);
 }
 
-/// How far each flow is from that of ns-3, sorted.
+/// The difference of each flow from that of ns-3, sorted.
 fn each_flow(outcome: &Outcome) -> Vec<f64> {
     let flows = &outcome.points[0].flows;
     let lines = MIXED.lines().skip(1);
@@ -134,7 +134,7 @@ fn incasts_are_as_in_htsim() {
         all_within(&pauses, &["queue_max"], most);
         let outcome = run("htsim-incast", &[packets], 10);
         let pauses = beside("htsim-incast", &outcome, "pauses");
-        // Paths are drawn: theirs have medians of 1.80 to 2.30 ms.
+        // Paths are random: theirs have medians of 1.80 to 2.30 ms.
         all_within(&pauses, &["fct_p50"], 0.08);
         all_within(&pauses, &["fct_p95", "fct_p99", "fct_max"], 0.05);
         all_within(&pauses, &["queue_max", "switch_pauses"], 0.15);
@@ -147,7 +147,7 @@ fn incasts_are_as_in_htsim() {
     );
 }
 
-/// What the page says to differ, and why: when it does not any more, the page has to change.
+/// The differences that the page explains: if one disappears, the page has to change.
 #[test]
 fn what_differs_differs_as_the_page_says() {
     let outcome = run("htsim-rack", &[LONG], 1);
@@ -162,7 +162,7 @@ fn what_differs_differs_as_the_page_says() {
     assert!(difference(&of("hpcc"), "fct_p50") > 0.5);
 }
 
-/// They take longer: only where it is asked for.
+/// They take longer, so they run only on request.
 #[test]
 fn sixty_three_flows_are_as_in_ns3_when_asked_for() {
     if std::env::var_os("DUNLIN_PEERS").is_none() {

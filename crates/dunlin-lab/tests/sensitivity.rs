@@ -1,11 +1,11 @@
-//! A figure that panics costs `sensitivity` nothing but itself.
+//! A figure that panics in `sensitivity` does not affect the others.
 
 use std::convert::Infallible;
 
 use dunlin_lab::figure::{Effort, Figure, Findings, Setting};
 use dunlin_lab::sensitivity;
 
-/// A figure that answers this claim by the value that is set, or 1.
+/// A figure that answers this claim with the value that is set, or 1.
 fn answering(id: &str, effort: Effort) -> Findings {
     let mut findings = Findings::default();
     let ours = effort.settings.first().map_or(1.0, |set| set.value);
@@ -19,7 +19,7 @@ const SOUND: Figure = Figure {
     says: "",
     run: |effort| answering("RB-010", effort),
 };
-/// It bears no greater value than that of the file.
+/// A figure that panics with a greater value than that of the file.
 const DELICATE: Figure = Figure {
     name: "delicate",
     run: |effort| {
@@ -61,7 +61,7 @@ fn a_figure_that_panics_is_named_and_the_others_go_on() {
     };
     assert_eq!(moved(0), ["RB-010", "RB-017"]);
     assert!(found.moved[0].failed.is_empty());
-    // What the one that panicked would have said is not known, and has not moved.
+    // The results of the figure that panicked are unknown, and count as not moved.
     assert_eq!(moved(1), ["RB-010"]);
     let [delicate] = &found.moved[1].failed[..] else {
         panic!("{found:?}");

@@ -1,5 +1,5 @@
-//! The async face of the database on simulated hosts: threads of two clients move money between accounts of three
-//! machines, by seeds.
+//! The async interface of the database on simulated hosts: threads of two clients move money between accounts of three
+//! machines, for several seeds.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -30,7 +30,7 @@ fn serve(cluster: &Cluster, machine: u16) -> LocalStore {
     LocalStore::serve_on(device, server, &config, 2).unwrap()
 }
 
-/// Moves money at random, each transfer a transaction of a future; says when each had committed.
+/// Moves money at random, each transfer a transaction of a future; returns the time at which each had committed.
 fn transfer(database: &Database, seed: u64) -> Vec<u64> {
     let accounts: &Table<u64, i64> = &database.table("accounts").unwrap();
     let mut random = fastrand::Rng::with_seed(seed);

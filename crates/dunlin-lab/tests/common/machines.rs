@@ -1,4 +1,4 @@
-//! Machines of a database that replace each other, on simulated hosts, and the threads of its clients.
+//! Machines of a database on simulated hosts that replace each other, and the threads of its clients.
 #![allow(missing_docs, unreachable_pub)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,28 +13,28 @@ use dunlin::Server;
 use dunlin_sim::{Cluster, HostId, HostParameters, NicParameters, SwitchParameters};
 
 pub const MACHINES: u16 = 3;
-/// The host on which a machine comes back, and those of clients.
+/// The host on which a machine restarts, and those of clients.
 pub const SPARE: usize = 3;
 pub const CLIENT_HOSTS: std::ops::Range<usize> = 4..6;
-/// The core of whoever begins something; pollers have those before it.
+/// The core of threads that start something; pollers have those before it.
 const BEGINNER: usize = 16;
 const STEP_NS: u64 = 1_000_000;
-/// No step takes so much virtual time; a hang does.
+/// No step takes this much virtual time, unless it hangs.
 const BOUND_MS: u64 = 20_000;
-/// How far away the membership is.
+/// Latency of the membership.
 const AWAY: Duration = Duration::from_micros(200);
 
-/// What a thread brings when it has ended.
+/// The result of a thread when it has ended.
 pub type Place<T> = Arc<Mutex<Option<T>>>;
 
 /// Keys with their values.
 pub type Rows = Box<dyn Iterator<Item = (Key, Value)>>;
 
-/// What all machines are.
+/// Settings of all machines.
 #[derive(Clone)]
 pub struct Plan {
     pub tables: Vec<TableSpec>,
-    /// What the database begins with.
+    /// Initial rows of the database.
     pub rows: Arc<dyn Fn() -> Rows + Send + Sync>,
     pub lease: Duration,
     pub pollers: usize,
@@ -45,7 +45,7 @@ pub struct World {
     pub membership: MemoryMembership,
     addresses: LocalAddresses,
     plan: Plan,
-    /// Threads of clients that have not ended.
+    /// Number of threads of clients that have not ended.
     pub running: Arc<AtomicU64>,
     pub now_ms: u64,
 }
@@ -68,7 +68,7 @@ impl World {
         self.cluster.hosts()[number]
     }
 
-    /// A thread of a host makes a life of a machine. It lives as long as this is kept.
+    /// Starts a machine in a thread of a host. It runs as long as the returned value is kept.
     pub fn start(&self, machine: u16, host: usize) -> Place<LocalStore> {
         let device = self.cluster.device(self.host(host));
         let (addresses, membership) = (self.addresses.clone(), self.membership.clone());
@@ -92,7 +92,7 @@ impl World {
         })
     }
 
-    /// A thread of a client host, with a database of its own that it opens.
+    /// Starts a thread on a client host, which opens a database of its own.
     pub fn client<T: Send + 'static>(
         &self,
         (host, core): (usize, usize),
@@ -142,7 +142,7 @@ impl World {
     }
 }
 
-/// Whether the database serves with each machine as it is said.
+/// Whether the database serves with all machines in these roles.
 pub fn serves(membership: &MemoryMembership, is: impl Fn(usize, Role) -> bool) -> bool {
     membership.configuration().is_some_and(|of| {
         let mut members = of.members.iter().enumerate();

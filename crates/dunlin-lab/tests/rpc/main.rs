@@ -1,4 +1,4 @@
-//! The RPC of `dunlin-rpc`, as it is, between simulated hosts: its presets, repeatability, and lanes that fail.
+//! The unchanged RPC of `dunlin-rpc` between simulated hosts: its presets, repeatability, and lanes that fail.
 
 mod scheduling;
 
@@ -14,7 +14,7 @@ use dunlin_sim::{Cluster, ClusterBuilder, HostParameters, NicParameters, SwitchP
 use dunlin_verbs::thread;
 
 const ECHO: u16 = 1;
-/// Answers the request's bytes backwards, and so many of them that they do not go through the ring.
+/// Returns the request's bytes in reverse order, and so many of them that they do not fit in the ring.
 const LONG: u16 = 2;
 const LONG_BYTES: usize = 20_000;
 
@@ -85,7 +85,7 @@ fn connect_as(
         .unwrap()
 }
 
-/// Drops clients where their lanes' leaders go on: in a simulated thread.
+/// Drops clients in a simulated thread, where their lanes' leaders can run.
 fn close(cluster: &Cluster, host: usize, client: Client) {
     cluster.spawn_thread(cluster.hosts()[host], 0, move || drop(client));
     cluster.run_for(5_000_000);
@@ -216,8 +216,8 @@ fn hundreds_of_threads_share_lanes_and_the_same_seed_gives_the_same_run() {
     assert_ne!(many(2).0, first.0);
 }
 
-/// Fails a queue pair of the client each now and then while its threads call: each call ends once, with its answer or
-/// with the loss.
+/// Fails a queue pair of the client now and then while its threads call: each call ends once, with its answer or with
+/// the loss.
 #[test]
 fn every_call_ends_once_when_lanes_fail() {
     for dispatched in [false, true] {
@@ -324,8 +324,9 @@ fn each_message_is_answered_by_one() {
     assert_eq!(bench.stop(), (0, 0));
 }
 
-/// Threads that share the queue pairs of a card look for each other's answers themselves with `auto`, and lose nothing
-/// to `flock`, which has a dispatcher for that: who found another at it looks again as soon as that one is done.
+/// Threads that share the queue pairs of a card poll for each other's answers themselves with `auto`, and are not
+/// slower than with `flock`, which has a dispatcher for that: a thread that found another one polling polls again as
+/// soon as that one is done.
 #[test]
 fn threads_without_a_dispatcher_lose_nothing_by_it() {
     let rate = |preset, dispatched| {
@@ -342,7 +343,8 @@ fn threads_without_a_dispatcher_lose_nothing_by_it() {
     assert!(auto > 0.9 * flock, "auto makes {auto} M/s, flock {flock}");
 }
 
-/// A thread that waits for a dispatcher which waits for its core lets it run, long before its slice of 3 ms is over.
+/// A thread that waits for a dispatcher which waits for the same core yields to it, long before its slice of 3 ms is
+/// over.
 #[test]
 fn a_dispatcher_may_share_the_core_of_its_threads() {
     let mut host = HostParameters::epyc_7452();
@@ -418,7 +420,7 @@ fn a_connection_whose_requests_stay_out_is_given_up() {
     }
 }
 
-/// Hosts in turn on two switches, which so many cables join.
+/// Hosts, alternating between two switches, which are joined by several cables.
 fn divided(seed: u64, hosts: usize, parts: usize) -> Cluster {
     let mut nic = NicParameters::connectx_5();
     nic.in_order_placement = 1.0;
@@ -433,7 +435,7 @@ fn divided(seed: u64, hosts: usize, parts: usize) -> Cluster {
     builder.build()
 }
 
-/// Threads with stacks, pollers, schedulers, ends of clients and servers: each part has those of its hosts.
+/// Threads with stacks, pollers, schedulers, and the ends of clients and servers: each part has those of its hosts.
 #[test]
 fn a_run_on_several_cores_is_the_run_on_one() {
     let run = |preset: Preset, parts: usize| {
@@ -484,7 +486,7 @@ fn machines_that_all_ask_each_other_may_be_divided() {
     }
 }
 
-/// A thread of FaSST asks while it answers (§4.1), and in its benchmarks each message has a datagram of its own.
+/// A thread of FaSST calls while it answers (§4.1), and in its benchmarks each message has a datagram of its own.
 #[test]
 fn polling_threads_ask_and_send_as_many_messages_in_a_datagram_as_they_are_told() {
     let verbs = |messages: usize| {

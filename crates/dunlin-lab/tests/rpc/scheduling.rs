@@ -8,7 +8,7 @@ use dunlin_sim::Cluster;
 
 use crate::{call, channel, close, cluster, connect, serve, ECHO, LONG};
 
-/// Threads whose long requests name memory of a lane that the server then deactivates: the requests go along to another
+/// Threads whose long requests name memory of a lane that the server then deactivates: the requests move to another
 /// lane.
 #[test]
 fn long_requests_leave_a_lane_that_gets_no_credits() {
@@ -71,7 +71,8 @@ fn lanes_in_use(client: &Client) -> usize {
     lanes.len()
 }
 
-/// Equal threads do not change places, whoever has sent a call more, where who sends together is to stay together.
+/// Threads with equal load keep their lanes, even if some have sent one call more, so that threads that send together
+/// stay together.
 #[test]
 fn equal_threads_stay_on_their_lanes() {
     const MS: u64 = 1_000_000;
@@ -92,8 +93,8 @@ fn equal_threads_stay_on_their_lanes() {
     }
 }
 
-/// Threads of a client that gets more queue pairs are spread over them when it hears of that, between two intervals of
-/// its own scheduler.
+/// Threads of a client that gets more queue pairs are spread over them when the client learns of that, between two
+/// intervals of its own scheduler.
 #[test]
 fn threads_go_to_a_lane_that_is_activated() {
     const MS: u64 = 1_000_000;
@@ -109,7 +110,7 @@ fn threads_go_to_a_lane_that_is_activated() {
     let connect = |host| connect(&cluster, host, &server, Preset::Flock, WaitMode::Spin);
     let other = connect(1);
     let end = calling(&cluster, 1, &other, 8);
-    // The schedulers of server and client are at work at other times: both each 10 ms since then.
+    // The schedulers of server and client run at other times: both each 10 ms since then.
     cluster.run_for(5 * MS);
     let client = connect(2);
     let end_own = calling(&cluster, 2, &client, 8);

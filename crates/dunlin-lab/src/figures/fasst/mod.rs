@@ -146,8 +146,8 @@ impl Testbed {
         found
     }
 
-    /// Millions of READs a second of a machine: all cores, `virtual_machines` queue pairs of each to each other
-    /// machine, the window that is best.
+    /// Millions of READs per second of a machine: all cores, `virtual_machines` queue pairs of each to each other
+    /// machine, the best window.
     fn reads(self, machines: usize, virtual_machines: usize, bytes: usize, effort: Effort) -> f64 {
         let rate_of = |window: usize| {
             let load = Swarm {

@@ -1,19 +1,20 @@
 //! ScaleRPC Fig. 1(a) and 13: metadata of a file system, by Octopus's RPC and by ScaleRPC.
 //!
-//! The namespace is that of `dunlin-fs`, from memory; Octopus has its own in memory, too. Declared before the first run:
+//! The namespace is that of `dunlin-fs`, from memory; Octopus has its own in memory, too. Declared before the first
+//! run:
 //!
 //! - a client is a process of mdtest: a thread with a connection and one operation at a time, in a directory of its own
-//!   with 60 files, as many names as a directory of Octopus has (`MAX_DIRECTORY_COUNT` of its source); Rmnod begins with
-//!   more of them, so that there are some left;
+//!   with 60 files, as many names as a directory of Octopus has (`MAX_DIRECTORY_COUNT` of its source); Rmnod begins
+//!   with more of them, so that there are some left;
 //! - Mknod is a change `Make`, Rmnod `Unlink`, Stat `Lookup` in a directory that the client knows, ReadDir one answer
 //!   with all names; messages are those of `dunlin-fs`, which are shorter than Octopus's (paths of 255 bytes, names of
-//!   50), in blocks of 4 KB as Octopus has them; what a client does with an answer takes no time;
-//! - ten threads of the server poll, ScaleRPC has groups of 40 in static mode and slices of 100 us, as in the figures of
-//!   RPC;
-//! - questions share the namespace (§2.2: Octopus imposes no locking overhead for them), changes have it one after the
+//!   50), in blocks of 4 KB as in Octopus; a client's handling of an answer takes no time;
+//! - ten threads of the server poll, ScaleRPC has groups of 40 in static mode and slices of 100 us, as in the figures
+//!   of RPC;
+//! - queries share the namespace (§2.2: Octopus imposes no locking overhead for them), changes lock it one after the
 //!   other;
-//! - what an operation takes is what callgrind counts for it in release (`examples/operations.rs`), with 120 clients, at
-//!   two instructions a cycle of 2.9 GHz, the turbo frequency of this Xeon. The parameter files have no price of an
+//! - the cost of an operation is what callgrind counts for it in release (`examples/operations.rs`), with 120 clients,
+//!   at two instructions a cycle of 2.9 GHz, the turbo frequency of this Xeon. The parameter files have no price of an
 //!   instruction there, because those of its verbs have FaSST's code in them; they have no file system in them.
 
 use dunlin::{ChannelConfig, Grouping, Preset, WaitMode};
