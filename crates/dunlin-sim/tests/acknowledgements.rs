@@ -1,5 +1,5 @@
-//! RC asks for an acknowledgement where a completion was asked for and once in 256 packets; what is lost behind the
-//! last of these is found by the timer.
+//! RC requests an acknowledgement for signaled requests and once in 256 packets; a loss after the last of these is
+//! found by the timer.
 
 mod support;
 
@@ -19,7 +19,7 @@ fn two_hosts() -> Cluster {
     Cluster::star(3, 2, &host, &nic, &switch)
 }
 
-/// WRITEs eight bytes to where `number` has its place.
+/// WRITEs eight bytes to the place of `number`.
 fn write(pair: &mut SimQueuePair, regions: &[SimRegion; 2], number: u64, flags: SendFlags) {
     let at = 8 * number as usize;
     regions[0].memory().write(at, &(number + 1).to_le_bytes());
@@ -57,7 +57,7 @@ fn one_packet_in_256_and_each_completion_are_acknowledged() {
             false => SendFlags::empty(),
         };
         write(&mut pairs[0], &regions, number, flags);
-        // All before the timer of 65 us looks. A poll in vain would let time pass until then.
+        // All before the timer of 65 us fires. A poll without a completion would let time pass until then.
         cluster.run_for(if signaled { 5_000 } else { 100 });
         if signaled {
             done += queues[0].poll(&mut some).expect("no overrun");
@@ -77,7 +77,7 @@ fn a_silent_tail_that_is_lost_is_found_by_the_timer() {
     let _loss = cluster.fault(loss.at_most(3));
     for number in 0..5 {
         if number == 3 {
-            // What is behind it makes a gap known at once; the second time the rest is silent again.
+            // A later packet makes a gap known at once; the second time nothing follows.
             cluster.run_for(10_000);
             assert!((0..3).all(|number| !arrived(&regions, number)));
         }
@@ -87,7 +87,7 @@ fn a_silent_tail_that_is_lost_is_found_by_the_timer() {
     assert!((0..5).all(|number| arrived(&regions, number)));
     let counters = cluster.counters(sender);
     assert_eq!((counters.timeouts, counters.retransmissions), (0, 1));
-    // The last alone, and nothing after it that could tell.
+    // Only the last, with nothing after it that could reveal the loss.
     let loss = FaultRule::new(Fault::Drop, 1.0).between(sender, receiver);
     let _loss = cluster.fault(loss.at_most(1));
     write(&mut pairs[0], &regions, 5, SendFlags::empty());

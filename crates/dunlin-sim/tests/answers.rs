@@ -1,4 +1,4 @@
-//! What a NIC sends as an answer keeps to what holds for requests: pauses, and the rates of congestion control.
+//! A NIC's answers follow the same rules as requests: pauses, and the rates of congestion control.
 
 mod support;
 
@@ -9,7 +9,7 @@ use dunlin_sim::{
 };
 use dunlin_verbs::ConnectAttributes;
 
-/// Payload of a packet. A READ of so much is answered at once where nothing stands against it.
+/// Payload of a packet. A READ of this size is answered at once if nothing prevents it.
 const PACKET: usize = 1024;
 
 /// Hosts on one switch.
@@ -22,7 +22,7 @@ fn cluster(hosts: usize, nic: &NicParameters, switch: SwitchParameters) -> (Clus
     (builder.build(), switch)
 }
 
-/// So many queue pairs of the first host to each of the others.
+/// Connects this many queue pairs of the first host to each of the others.
 fn fan_in(cluster: &Cluster, pairs: usize) -> Vec<support::Ends> {
     let hosts = cluster.hosts();
     let owners = hosts[1..].iter().flat_map(|&owner| vec![owner; pairs]);
@@ -33,7 +33,7 @@ fn fan_in(cluster: &Cluster, pairs: usize) -> Vec<support::Ends> {
     owners.map(connect).collect()
 }
 
-/// Everybody answers at once, and more than the switch holds: it pauses them, and they wait.
+/// All answer at once, with more than the switch holds: it pauses them, and they wait.
 #[test]
 fn a_switch_that_pauses_drops_no_response_of_a_packet() {
     for shared_pipeline in [0.0, 1.0] {
@@ -58,7 +58,7 @@ fn a_switch_that_pauses_drops_no_response_of_a_packet() {
     }
 }
 
-/// What waits at the first port of a switch, over time.
+/// Bytes queued at the first port of a switch, over time.
 #[derive(Default)]
 struct Waiting {
     bytes: u64,
@@ -75,7 +75,7 @@ impl Observer for Waiting {
     }
 }
 
-/// The queue at the port of the one to whom all others send 64 KiB again and again, in KiB on average.
+/// Mean queue in KiB at the port of the host to which all others repeatedly send 64 KiB.
 fn queue_kib(reads: bool) -> u64 {
     const STEPS: u64 = 200;
     let nic = NicParameters::connectx_5();
@@ -116,7 +116,7 @@ fn queue_kib(reads: bool) -> u64 {
     (waiting.byte_ps / u128::from(STEPS / 2 * 50_000_000) / 1024) as u64
 }
 
-/// Responses of READs come from whom a notification has slowed down, too.
+/// A notification slows down responses of READs, too.
 #[test]
 fn responses_are_slowed_down_as_requests_are() {
     let (reads, writes) = (queue_kib(true), queue_kib(false));

@@ -1,4 +1,4 @@
-//! Clocks of NICs: which each has of its own, what they stamp, and what asking one takes.
+//! Clocks of NICs: each NIC has its own, it timestamps completions, and a query has a cost.
 
 mod support;
 
@@ -27,8 +27,8 @@ fn drifting(nic: &mut NicParameters) {
     (nic.clock_drift_ppm, nic.clock_offset_ns) = (DRIFT_PPM, OFFSET_NS);
 }
 
-/// The stamps of a WRITE by each host at the beginning and one a second later, less the simulation's time then. A
-/// completion that nobody waits for is stamped within the microseconds that it takes.
+/// The timestamps of a WRITE by each host at the beginning and of one a second later, minus the simulation's time then.
+/// A completion that is not awaited is stamped within the microseconds that it takes.
 fn ahead(cluster: &Cluster) -> [Vec<i64>; 2] {
     let (regions, mut queues, mut pairs) = support::connected(cluster);
     let mut ahead = [Vec::new(), Vec::new()];
@@ -58,7 +58,7 @@ fn ahead(cluster: &Cluster) -> [Vec<i64>; 2] {
     ahead
 }
 
-/// Longest that a WRITE takes here to its completion.
+/// Maximum time from a WRITE to its completion here.
 const WRITE_NS: i64 = 20_000;
 
 #[test]
@@ -86,7 +86,7 @@ fn each_begins_and_runs_as_the_seed_says() {
     }
 }
 
-/// Clocks are read by programs alone: they change no event.
+/// Clocks are only read by programs: they change no event.
 #[test]
 fn they_change_nothing_else() {
     let (same, drifts) = (cluster(1, |_| {}), cluster(1, drifting));

@@ -39,7 +39,7 @@ mod connectx_3 {
     dunlin_verbs::conformance_suite!(Sim);
 }
 
-/// NICs that place in any order, with two engines.
+/// NICs that place out of order, with two engines.
 mod connectx_5 {
     use super::*;
 

@@ -1,4 +1,4 @@
-//! Contexts of completion queues that a NIC does not have are fetched where an entry is written (here of requests over
+//! Contexts of completion queues that a NIC does not hold are fetched when an entry is written (here for requests over
 //! RC), and nowhere else.
 
 mod support;
@@ -9,12 +9,12 @@ use dunlin_verbs::{
     Region, Segment, SendFlags, SendRequest,
 };
 
-/// Queue pairs of the host that posts.
+/// Queue pairs of the posting host.
 const PAIRS: u64 = 32;
 /// WRITEs on each.
 const ROUNDS: u64 = 4;
 
-/// What its NIC counts when it WRITEs in turn on all queue pairs, whose completions go to so many queues.
+/// Counters of its NIC after WRITEs in turn on all queue pairs, whose completions go to this many queues.
 fn counted(completion_sets: f64, queues: u64, flags: SendFlags) -> Counters {
     let mut nic = NicParameters::connectx_5();
     nic.set("completion_sets", completion_sets).expect("known");
@@ -69,7 +69,7 @@ fn counted(completion_sets: f64, queues: u64, flags: SendFlags) -> Counters {
     cluster.counters(cluster.hosts()[0])
 }
 
-/// Eight contexts fit and 32 are in use in turn: nearly each completion misses, and reads a line of 64 bytes.
+/// Eight contexts fit and 32 are used in turn: nearly each completion misses, and reads a line of 64 bytes.
 #[test]
 fn more_completion_queues_than_fit_cost_a_fetch_with_each_completion() {
     let all = counted(0.0, PAIRS, SendFlags::SIGNALED);
@@ -79,7 +79,7 @@ fn more_completion_queues_than_fit_cost_a_fetch_with_each_completion() {
     assert_eq!(few.pcie_read_lines - all.pcie_read_lines, missed);
 }
 
-/// One queue for all queue pairs is missed once.
+/// One queue for all queue pairs misses once.
 #[test]
 fn one_completion_queue_stays_in_the_nic() {
     let all = counted(0.0, 1, SendFlags::SIGNALED);
@@ -87,7 +87,7 @@ fn one_completion_queue_stays_in_the_nic() {
     assert_eq!(few.context_misses - all.context_misses, 1);
 }
 
-/// What is not signaled writes no entry.
+/// Unsignaled requests write no entry.
 #[test]
 fn unsignaled_requests_need_no_context_of_a_completion_queue() {
     let all = counted(0.0, PAIRS, SendFlags::empty());

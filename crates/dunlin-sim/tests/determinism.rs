@@ -1,4 +1,4 @@
-//! One seed, one run: also when other clusters run on other real threads meanwhile.
+//! One seed gives one run, also when other clusters run on other real threads at the same time.
 
 mod support;
 
@@ -11,7 +11,7 @@ use dunlin_verbs::{
     SendRequest,
 };
 
-/// Two hosts write to each other under loss; gives events and their digest.
+/// Two hosts write to each other under loss; returns the number of events and their digest.
 fn run(seed: u64) -> (u64, u64) {
     let cluster = Cluster::star(
         seed,

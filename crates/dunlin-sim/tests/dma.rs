@@ -1,4 +1,4 @@
-//! NICs that do not reach their host's memory, or only slowly: what that does to the network.
+//! NICs that cannot access their host's memory, or only slowly: the effects on the network.
 
 mod support;
 
@@ -7,11 +7,11 @@ use dunlin_sim::{
 };
 
 const MESSAGE: usize = 64 << 10;
-/// Less than the last timer that would give the queue pair up.
+/// Less than the timeout after which the queue pair would be given up.
 const STALL_NS: u64 = 100_000;
 const LATER_NS: u64 = 10_000_000;
 
-/// Two hosts that send to a third, over a switch that pauses or not.
+/// Two hosts that send to a third, over a switch that pauses or drops.
 fn cluster(lossless: bool) -> (Cluster, SwitchId) {
     let mut switch = SwitchParameters::z9264f();
     (switch.lossless, switch.ecn_min_bytes) = (f64::from(u8::from(lossless)), 0.0);
@@ -37,7 +37,7 @@ fn a_receiver_that_cannot_write_pauses_its_senders() {
         .for_each(|ends| support::write(ends, MESSAGE, 32));
     cluster.run_for(STALL_NS - 10_000);
     assert!(cluster.counters(hosts[2]).pauses_sent > 0);
-    // The storm: the switch passes it on to both senders.
+    // The pause storm: the switch passes it on to both senders.
     assert!(cluster.switch_counters(switch).pauses > 0);
     for host in &hosts[..2] {
         assert!(cluster.counters(*host).pauses_received > 0);
@@ -79,7 +79,7 @@ fn a_sender_that_cannot_read_sends_nothing() {
     assert_eq!(support::done(&mut ends), 2);
 }
 
-/// What 32 messages take with this share of the memory's bandwidth at the receiver.
+/// Time of 32 messages with this share of the memory's bandwidth at the receiver.
 fn took(share: f64) -> u64 {
     let (cluster, _) = cluster(true);
     let hosts = cluster.hosts();
@@ -98,6 +98,6 @@ fn took(share: f64) -> u64 {
 #[test]
 fn a_starved_memory_bus_holds_the_network_up() {
     let (all, some) = (took(1.0), took(0.1));
-    // A tenth of PCIe 3.0's 14 GB/s, where the port makes 12.
+    // A tenth of PCIe 3.0's 14 GB/s, while the port has 12.
     assert!(some > 6 * all, "{all} and {some} ns");
 }

@@ -1,4 +1,4 @@
-//! What requests and RECEIVEs that fail leave behind.
+//! The effects of failed requests and RECEIVEs.
 
 mod support;
 
@@ -23,8 +23,8 @@ fn bytes_of(region: &impl Region) -> Vec<u8> {
     all
 }
 
-/// Fails an end of a connection when the first bytes are in its memory and others on their way; whoever has taken what
-/// is flushed may use that memory as he likes.
+/// Fails an end of a connection when the first bytes are in its memory and others on their way. A program that has
+/// taken the flushed completions may reuse that memory.
 fn nothing_comes_behind_a_flush(cluster: &Cluster, ends: &mut support::Ends, end: usize) {
     let (regions, queues, pairs) = ends;
     while bytes_of(&regions[end]).iter().all(|&byte| byte == 0) {

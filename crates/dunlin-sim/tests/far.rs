@@ -1,4 +1,4 @@
-//! Times that are as long as they can be said: waiting without an end.
+//! Times near the end of their range: waiting without a limit.
 
 mod support;
 
@@ -46,7 +46,7 @@ fn time_that_passes_without_an_end_ends() {
         support::read(&mut ends, 64, 1);
         cluster.run_for(u64::MAX);
         assert_eq!(support::done(&mut ends), 1);
-        // And on from there.
+        // And beyond.
         let late = cluster.now_ns();
         cluster.stall_dma(cluster.hosts()[1], u64::MAX);
         cluster.pause(cluster.hosts()[1], u64::MAX);

@@ -13,7 +13,7 @@ use dunlin_verbs::{Operation, Payload, QueuePair, Region, Segment, SendFlags, Se
 const PACKET: usize = 1024;
 const PACKETS: usize = 64;
 
-/// Of the packets that come to a host, in their order: whether they are marked.
+/// For the packets that arrive at a host, in order: whether they are marked.
 struct Arrivals(HostId, Vec<bool>);
 
 impl Observer for Arrivals {
@@ -24,7 +24,7 @@ impl Observer for Arrivals {
     }
 }
 
-/// A fast host and a slow one, with a switch that marks all that it finds too long a queue for.
+/// A fast host and a slow one, with a switch that marks all packets beyond its threshold.
 fn cluster(threshold: f64) -> Cluster {
     let mut switch = SwitchParameters::z9264f();
     (switch.ecn_min_bytes, switch.ecn_max_bytes) = (threshold, threshold);
@@ -33,7 +33,7 @@ fn cluster(threshold: f64) -> Cluster {
     for gbit_s in [100.0, 10.0] {
         let mut nic = NicParameters::connectx_6_dx();
         (nic.link_gbit_s, nic.mtu_bytes) = (gbit_s, PACKET as f64);
-        // A burst goes as fast as the link takes it.
+        // A burst is sent at the rate of the link.
         nic.congestion_control = 0.0;
         builder.host(HostParameters::epyc_7452(), nic, switch);
     }
@@ -63,18 +63,19 @@ fn marked(threshold: f64) -> Vec<bool> {
     std::mem::take(&mut arrivals.1)
 }
 
-/// A packet is marked by the queue that it leaves behind, as test plans for switches ask of them (SONiC's ECN test
-/// plan): of a burst the first packets, behind which most of it waits, and not the last, which found the longest queue.
+/// A packet is marked according to the queue that it leaves behind, as test plans for switches require (SONiC's ECN
+/// test plan): of a burst the first packets are marked, behind which most of it waits, and not the last, which found
+/// the longest queue on arrival.
 #[test]
 fn a_packet_is_marked_by_what_it_leaves_behind() {
     let threshold = (20 * PACKET) as f64;
     let marked = marked(threshold);
     assert_eq!(marked.len(), PACKETS);
     let last = marked.iter().rposition(|&marked| marked).expect("a mark");
-    // So many leave when less than the threshold is behind them.
+    // The number of packets that leave with less than the threshold behind them.
     let unmarked = PACKETS - 1 - last;
     assert!((17..=20).contains(&unmarked), "{unmarked}: {marked:?}");
-    // The first went straight through; then the queue grows, and from there on all are marked.
+    // The first passed without waiting; then the queue grows, and from there on all are marked.
     let first = marked.iter().position(|&marked| marked).expect("a mark");
     assert!((1..=5).contains(&first), "{first}: {marked:?}");
     assert!(marked[first..last].iter().all(|&marked| marked));

@@ -1,4 +1,4 @@
-//! A cluster of several parts, simulated at once, shows what one of one part does: event by event, by any seed.
+//! A cluster of several parts, simulated at once, gives the same run as one part: event by event, for any seed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,26 +16,26 @@ use dunlin_verbs::{
 };
 
 const REGION_BYTES: usize = 1 << 17;
-/// Requests that a host keeps out.
+/// Requests that a host keeps outstanding.
 const OUT: usize = 12;
 
-/// What machines stand on.
+/// The network of the machines.
 #[derive(Clone, Copy, Debug)]
 enum Topology {
     /// One switch.
     Star,
-    /// Two, with two cables between them.
+    /// Two switches, with two cables between them.
     Pair,
-    /// One, whose buffers and those of the NICs pause early.
+    /// One switch, whose buffers and those of the NICs pause early.
     Tight,
-    /// One that drops.
+    /// One switch that drops.
     Lossy,
-    /// One, with NICs that have few contexts of completion queues.
+    /// One switch, with NICs that have few contexts of completion queues.
     Caches,
 }
 
 impl Topology {
-    /// `always`: also where little happens, and parts would take turns.
+    /// With `always`, parts run at once even where little happens and they would take turns.
     fn build(
         self,
         seed: u64,
@@ -81,7 +81,7 @@ impl Topology {
 
 /// A host's side of the load.
 struct Load {
-    /// With a completion queue each.
+    /// Queue pairs, with a completion queue each.
     pairs: Vec<(SimQueuePair, RemoteAddress, SimCompletionQueue)>,
     region: SimRegion,
     state: u64,
@@ -98,7 +98,7 @@ impl Load {
         (self.state >> 33) % below
     }
 
-    /// Takes completions, and posts until enough is out.
+    /// Takes completions, and posts until enough is outstanding.
     fn go_on(&mut self) {
         for (_, _, queue) in &mut self.pairs {
             let mut some = [Completion::EMPTY; 16];
@@ -182,7 +182,7 @@ fn loads(cluster: &Cluster, seed: u64, done: &Arc<AtomicU64>) -> Vec<Load> {
             let addresses = ends.each_ref().map(|pair| pair.address());
             let patient = ConnectAttributes {
                 timeout_ns: 100_000,
-                // Some of another priority, which is paused apart.
+                // Some have another priority, which is paused separately.
                 traffic_class: if (one + other) % 3 == 0 { 1 << 5 } else { 0 },
                 ..ConnectAttributes::default()
             };
@@ -200,7 +200,7 @@ fn loads(cluster: &Cluster, seed: u64, done: &Arc<AtomicU64>) -> Vec<Load> {
     loads
 }
 
-/// All that there is to see of a run.
+/// All observable results of a run.
 #[derive(Debug, PartialEq)]
 struct Shown {
     digest: u64,
@@ -210,7 +210,7 @@ struct Shown {
     now_ns: u64,
     hosts: Vec<Counters>,
     switches: Vec<SwitchCounters>,
-    /// What is in the hosts' memory.
+    /// Contents of the hosts' memory.
     bytes: Vec<u64>,
 }
 
@@ -273,10 +273,10 @@ impl Bench {
     }
 }
 
-/// Runs it by some seeds in one part and in more, and gives what each seed showed.
+/// Runs some seeds in one part and in several, and returns the results of each seed.
 fn same_in_parts(topology: Topology, hosts: usize) -> Vec<Shown> {
     let step_ns = match topology {
-        // Windows are as short as a cable there.
+        // There, windows are as short as the time of a cable.
         Topology::Tight => 20_000,
         Topology::Caches => 20_000,
         _ => 60_000,
@@ -353,7 +353,7 @@ impl Observer for Packets {
     }
 }
 
-/// What has to see everything in its order makes parts take turns, and they are at once again without it.
+/// Whatever has to see all events in order makes parts take turns; without it they run at once again.
 #[test]
 fn faults_observers_and_looks_from_outside_change_nothing() {
     let run = |parts: usize| {
@@ -413,7 +413,7 @@ fn a_panic_of_a_thread_goes_on_where_time_passes() {
     assert_eq!(panic.downcast_ref(), Some(&"enough"));
 }
 
-/// Not a wrong result: the other host's world is another real thread's.
+/// A panic instead of a wrong result: the other host's world belongs to another real thread.
 #[test]
 fn a_thread_that_uses_another_hosts_memory_is_told() {
     let bench = Bench::new(Topology::Star, 1, 2, (2, true));

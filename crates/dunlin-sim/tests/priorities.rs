@@ -1,4 +1,5 @@
-//! Priorities: which a queue pair has by its traffic class, what pauses and what is dropped, and who goes first.
+//! Priorities: a queue pair's priority follows from its traffic class; pausing, dropping and order of service by
+//! priority.
 
 mod support;
 
@@ -34,7 +35,7 @@ fn cluster(rates: &[f64], change: impl FnOnce(&mut SwitchParameters)) -> (Cluste
     (builder.build(), switch)
 }
 
-/// So many packets by one WRITE.
+/// Sends this many packets by one WRITE.
 fn write(pair: &mut SimQueuePair, regions: &[SimRegion; 2], packets: usize) {
     let segments = [Segment {
         region: &regions[0],
@@ -50,7 +51,7 @@ fn write(pair: &mut SimQueuePair, regions: &[SimRegion; 2], packets: usize) {
     pair.post_send(&[request]).expect("room");
 }
 
-/// The hosts that sent what came to a host, in its order, with the numbers of their queue pairs.
+/// For the packets that arrive at a host, in order: the sending host, and the number of its queue pair.
 struct Arrivals(HostId, Vec<(HostId, u32)>);
 
 impl Observer for Arrivals {
@@ -72,7 +73,7 @@ fn arrived(arrivals: &Mutex<Arrivals>) -> Vec<(HostId, u32)> {
 }
 
 /// A fast host fills the port of a slow one with messages of these classes, over a switch with a small buffer that
-/// pauses priority 0 alone; gives what the switch and the sender have counted.
+/// pauses only priority 0; returns the counters of the switch and the sender.
 fn filled_by(classes: &[u8]) -> (SwitchCounters, Counters) {
     let (cluster, switch) = cluster(&[100.0, 10.0], |switch| {
         (switch.lossless, switch.pfc_priorities) = (1.0, 1.0);
@@ -105,7 +106,7 @@ fn one_priority_pauses_while_another_drops() {
     assert!(switch.drops > 0 && sender.pauses_received > 0);
 }
 
-/// A NIC whose buffer fills pauses or drops by priority, too.
+/// A NIC whose buffer fills also pauses or drops by priority.
 #[test]
 fn a_receiver_pauses_or_drops_by_priority() {
     for (class, pauses) in [(0, true), (ONE, false)] {
@@ -126,7 +127,8 @@ fn a_receiver_pauses_or_drops_by_priority() {
     }
 }
 
-/// Where in the order of arrivals the packet of an urgent WRITE comes that is posted behind 64 of another's.
+/// The position in the order of arrivals of the packet of an urgent WRITE that is posted behind 64 of another queue
+/// pair.
 fn place_of_urgent(strict: f64, class: u8) -> usize {
     let (cluster, _) = cluster(&[100.0, 10.0], |switch| switch.strict_priorities = strict);
     let hosts = cluster.hosts();
@@ -154,7 +156,7 @@ fn a_strict_priority_passes_what_waits() {
     assert!((10..40).contains(&strict), "{strict}");
 }
 
-/// Two that always have something wait for a port: what passes is as their weights.
+/// Two priorities that always have packets for a port share it by their weights.
 #[test]
 fn weights_divide_a_port() {
     let (cluster, _) = cluster(&[100.0, 100.0, 10.0], |switch| switch.weight_1 = 3.0);
@@ -170,14 +172,14 @@ fn weights_divide_a_port() {
     }
     cluster.run_for(2_000_000);
     cluster.observe(None);
-    // While both have something that waits.
+    // While both have packets waiting.
     let all = arrived(&arrivals);
     let of_one = all[20..220].iter().filter(|(from, _)| *from == hosts[1]);
     let count = of_one.count();
     assert!((140..160).contains(&count), "{count} of 200");
 }
 
-/// A NIC that is busy sending one priority sends a strict one first, of a datagram by its address handle.
+/// A NIC that is busy sending one priority sends a strict one first, for a datagram according to its address handle.
 #[test]
 fn a_nic_sends_a_strict_datagram_first() {
     let place = |strict: f64, class: u8| {
@@ -209,7 +211,7 @@ fn a_nic_sends_a_strict_datagram_first() {
         let attributes = ConnectAttributes::default();
         pair.to_ready_to_receive(None, attributes).expect("RTR");
         pair.to_ready_to_send().expect("RTS");
-        // Nobody needs to take it: it is seen where it arrives.
+        // It need not be received: its arrival is observed.
         let to = bulk[0].2[1].address();
         let handle = device.create_address_handle_of_class(&domain, &to, class);
         let handle = handle.expect("an address");
@@ -234,6 +236,6 @@ fn a_nic_sends_a_strict_datagram_first() {
         place.expect("it came")
     };
     let (usual, strict) = (place(0.0, 0), place(64.0, SIX));
-    // A few are before it on the wire. Otherwise one packet of each queue pair is, at least.
+    // A few are before it on the wire. Otherwise at least one packet of each queue pair is.
     assert!(strict < 20 && strict + 10 < usual, "{strict} and {usual}");
 }

@@ -1,4 +1,4 @@
-//! Requests that come again because their answers were lost, and what they ask for that has gone.
+//! Requests repeated because their answers were lost, and repeated requests for memory that is gone.
 
 mod support;
 
@@ -11,7 +11,7 @@ use dunlin_verbs::{
     SendFlags, SendRequest,
 };
 
-/// READs and atomics that may be out at once.
+/// READs and atomics that may be outstanding at once.
 const OUT: usize = 48;
 
 fn cluster() -> Cluster {
@@ -28,7 +28,7 @@ fn lost_answers() -> FaultRule {
     }
 }
 
-/// Adds one, and puts what was there to the place of this number.
+/// Adds one, and puts the old value into the place of this number.
 fn add(pair: &mut SimQueuePair, [own, other]: [&SimRegion; 2], number: usize) {
     let segments = [Segment {
         region: own,

@@ -36,7 +36,7 @@ fn the_clock_is_virtual_and_charges_and_sleeps_pass_on_it() {
     assert_eq!(took[1], Duration::from_nanos(3_000_700));
 }
 
-/// Two threads that take turns by an atomic, spinning, on two cores and on one.
+/// Two threads that take turns through an atomic, spinning, on two cores and on one.
 fn ping_pong(cores: [usize; 2]) -> (u64, u64) {
     const TURNS: u64 = 100;
     let cluster = cluster();
@@ -70,7 +70,7 @@ fn ping_pong(cores: [usize; 2]) -> (u64, u64) {
 #[test]
 fn threads_overlap_and_share_a_core_by_yielding() {
     let (apart, digest) = ping_pong([0, 1]);
-    // A turn is a line there, and one look at least.
+    // There, a turn costs the transfer of a line, and at least one look.
     assert!((8_000..40_000).contains(&apart), "{apart} ns");
     assert_eq!(ping_pong([0, 1]).1, digest);
     let (together, _) = ping_pong([0, 0]);
@@ -92,7 +92,7 @@ fn who_wakes_on_a_busy_core_does_not_wait_for_the_end_of_a_slice() {
         SimDevice::charge(Work::Compute(70));
     });
     cluster.run_for(10_000_000);
-    // A wake-up and a switch come to each sleep.
+    // Each sleep also costs a wake-up and a switch.
     assert!(
         (90..100).contains(&ticks.load(Ordering::Relaxed)),
         "{ticks:?}"
@@ -109,7 +109,7 @@ fn who_parks_is_woken_and_a_wake_up_before_the_sleep_is_not_lost() {
     cluster.spawn_thread(host, 0, move || {
         *place.lock().unwrap() = Some(thread::waker());
         let begun = thread::now();
-        // The wake-up comes while it computes.
+        // The wake-up arrives while it computes.
         SimDevice::charge(Work::Compute(50_000));
         thread::park(Duration::from_secs(1));
         time.store(

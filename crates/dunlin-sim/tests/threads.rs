@@ -21,7 +21,7 @@ fn cluster(slice_ns: u64) -> Cluster {
     )
 }
 
-/// Starts a thread that works for a microsecond a step and counts its steps.
+/// Starts a thread that works for a microsecond per step and counts its steps.
 fn worker(cluster: &Cluster, core: usize) -> Arc<AtomicU64> {
     let steps = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&steps);
@@ -69,8 +69,8 @@ fn a_thread_that_blocks_leaves_its_core_to_others() {
     assert!(busy.load(Ordering::Relaxed) > 900);
 }
 
-/// A switch takes longer than the pauses of two of them: the third was given the core and lost it, again and again,
-/// before it had begun.
+/// A switch takes longer than the pauses of two of them: the third was given the core and lost it again and again,
+/// before it had begun its step.
 #[test]
 fn a_thread_that_works_is_not_starved_by_those_that_come_while_the_core_changes_to_it() {
     let cluster = cluster(50_000);
@@ -93,8 +93,8 @@ fn a_thread_that_works_is_not_starved_by_those_that_come_while_the_core_changes_
     );
 }
 
-/// Six threads on this many cores that work for up to `longest_ns` a step and then do anything; they end after 40 steps
-/// each. Gives how many have not ended when that is long over.
+/// Six threads on this many cores that work for up to `longest_ns` per step and then return any `Next`; they end after
+/// 40 steps each. Returns the number that have not ended long after they should have.
 fn crowd(cluster: &Cluster, seed: u64, cores: usize, longest_ns: u64) -> u64 {
     let mut dice = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let left = Arc::new(AtomicU64::new(0));
@@ -133,8 +133,8 @@ fn crowd(cluster: &Cluster, seed: u64, cores: usize, longest_ns: u64) -> u64 {
     left.load(Ordering::Relaxed)
 }
 
-/// One that had missed its step, then had another, and ended, was given a slice that nobody took: all others waited for
-/// it.
+/// A thread that had missed its step, then had another, and ended, was given a slice that it never used: all others
+/// waited for it.
 #[test]
 fn threads_that_end_keep_nobody_from_a_core() {
     for seed in 0..100 {
@@ -146,7 +146,7 @@ fn threads_that_end_keep_nobody_from_a_core() {
     }
 }
 
-/// When each core is busy until, and steps that began before.
+/// Time until which each core is busy, the number of steps, and those that began too early.
 #[derive(Default)]
 struct Cores {
     busy_until: BTreeMap<u32, u64>,
@@ -191,7 +191,7 @@ fn a_core_does_one_thing_at_a_time() {
     }
 }
 
-/// A thread that wakes itself in a step and then goes on with it had its next step before the end of this one.
+/// A thread that woke itself in a step and then went on with it had its next step before the end of this one.
 #[test]
 fn a_thread_that_wakes_itself_ends_its_step_first() {
     let cluster = Arc::new(cluster(50_000));
@@ -248,7 +248,7 @@ fn a_crashed_host_stands_still() {
     assert_eq!(steps.load(Ordering::Relaxed), before);
 }
 
-/// Whoever asks for a thread too many is told, and does not panic.
+/// A request for a thread too many returns an error, and does not panic.
 #[test]
 fn a_device_says_when_its_host_has_had_all_threads() {
     let cluster = cluster(1_000_000);

@@ -1,5 +1,5 @@
-//! How the NICs of three vendors control congestion: whom a mark slows down, and that none waits for what does not
-//! come.
+//! Congestion control of the NICs of three vendors: which senders a mark slows down, and that none waits for something
+//! that does not arrive.
 
 mod support;
 
@@ -26,7 +26,7 @@ fn cluster(nic: &NicParameters, rates: &[f64]) -> (Cluster, SwitchId) {
     (builder.build(), switch)
 }
 
-/// Until so many have completed, in nanoseconds.
+/// Time until this many have completed, in nanoseconds.
 fn time_of(cluster: &Cluster, ends: &mut support::Ends, count: u64) -> u64 {
     let begun = cluster.now_ns();
     let mut completed = 0;
@@ -38,8 +38,8 @@ fn time_of(cluster: &Cluster, ends: &mut support::Ends, count: u64) -> u64 {
     cluster.now_ns() - begun
 }
 
-/// How many times as long a message of one queue pair takes when another of the host was slowed down, to the same
-/// destination, and that is over.
+/// The factor by which a message of one queue pair takes longer after another queue pair of the host to the same
+/// destination was slowed down and has ended.
 fn slowed_by_another(nic: &NicParameters) -> f64 {
     let mut slow_to_recover = nic.clone();
     slow_to_recover.increase_period = 5_000_000_000;
@@ -77,8 +77,8 @@ fn a_mark_slows_a_destination_or_a_queue_pair() {
     }
 }
 
-/// Three senders of so many queue pairs each and one receiver; how many notifications there were, and pauses of the
-/// switch.
+/// Three senders of this many queue pairs each and one receiver; returns the number of notifications, and of pauses of
+/// the switch.
 fn incast(nic: &NicParameters, queue_pairs: usize) -> (u64, u64) {
     let (cluster, switch) = cluster(nic, &[100.0; 4]);
     let hosts = cluster.hosts();
@@ -113,7 +113,7 @@ fn a_window_never_waits_for_a_timer() {
     }
 }
 
-/// What a window is for: less waits in the switch.
+/// The purpose of a window: less is queued in the switch.
 #[test]
 fn windows_spare_pauses() {
     for nic in [NicParameters::e810(), NicParameters::p2100g()] {
@@ -125,8 +125,8 @@ fn windows_spare_pauses() {
     }
 }
 
-/// Many queue pairs have one rate together. When it is low all of them wait, and when it rises none waits for what it
-/// was: a burst of three hosts takes little longer than the receiver's port does.
+/// Many queue pairs share one rate. When it is low all of them wait, and when it rises none waits according to the old
+/// one: a burst of three hosts takes little longer than the receiver's port does.
 #[test]
 fn queue_pairs_that_wait_for_their_turn_hear_of_a_rate_that_rises() {
     let (cluster, _) = cluster(&NicParameters::bluefield_2(), &[100.0; 4]);

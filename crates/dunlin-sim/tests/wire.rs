@@ -1,4 +1,4 @@
-//! What cables take: packets leave a NIC one after the other, and cross none faster than its rate.
+//! Timing of cables: packets leave a NIC one after the other, and cross none faster than its rate.
 
 mod support;
 
@@ -14,7 +14,7 @@ use dunlin_verbs::{
 
 const GBIT_S: f64 = 100.0;
 
-/// When packets of a host begin to leave and have left, in their order.
+/// Times at which packets of a host begin to leave and have left, in order.
 struct Departures(HostId, Vec<(u64, u64)>);
 
 impl Observer for Departures {
@@ -37,8 +37,8 @@ fn cluster() -> Cluster {
     builder.build()
 }
 
-/// What a message waits for at its beginning (its element, its context) its later packets do not wait for; they were
-/// all on the wire at the same time when the first one was.
+/// What delays a message at its beginning (its element, its context) does not delay its later packets; these used to be
+/// on the wire at the same time as the first one.
 #[test]
 fn packets_of_a_queue_pair_are_never_on_the_wire_at_once() {
     let cluster = cluster();
@@ -72,7 +72,7 @@ fn packets_of_a_queue_pair_are_never_on_the_wire_at_once() {
     }
 }
 
-/// When the first packet left its host and when the last came to its own.
+/// Time at which the first packet left its host, and at which the last arrived at its destination.
 #[derive(Default)]
 struct Way(Option<u64>, u64);
 
@@ -86,7 +86,7 @@ impl Observer for Way {
     }
 }
 
-/// How long a WRITE is under way between hosts of two switches with a cable of this rate, in nanoseconds.
+/// How long a WRITE takes between hosts of two switches with a cable of this rate, in nanoseconds.
 fn crossing_ns(gbit_s: f64, bytes: usize) -> u64 {
     let mut nic = NicParameters::connectx_5();
     (nic.link_gbit_s, nic.congestion_control) = (GBIT_S, 0.0);
@@ -109,7 +109,7 @@ fn crossing_ns(gbit_s: f64, bytes: usize) -> u64 {
     (came - left.expect("it left")) / 1_000
 }
 
-/// Switches cut through, but not faster than the packet comes in: its end is not there before.
+/// Switches cut through, but not faster than the packet arrives: its end does not leave before it has arrived.
 #[test]
 fn a_packet_takes_its_time_on_a_slow_cable_between_faster_ones() {
     for bytes in [4096, 65_536] {
@@ -117,7 +117,7 @@ fn a_packet_takes_its_time_on_a_slow_cable_between_faster_ones() {
         let least = bytes as u64 * 8 * 10;
         assert!((least..least * 11 / 10).contains(&slow), "{bytes}: {slow}");
     }
-    // The ends' own cables are the slower ones: what is between them adds nothing.
+    // The ends' own cables are the slower ones: those between them add nothing.
     let (even, fast) = (crossing_ns(GBIT_S, 4096), crossing_ns(4.0 * GBIT_S, 4096));
     assert!(fast.abs_diff(even) < 300, "{even} and {fast}");
 }

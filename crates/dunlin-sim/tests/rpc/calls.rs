@@ -1,4 +1,4 @@
-//! A client that calls one call after the other from a simulated host, and what it has seen.
+//! A client that makes one call after the other from a simulated host, and its record.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use dunlin_verbs::thread;
 
 pub(crate) const ECHO: u16 = 1;
 pub(crate) const MILLISECOND: u64 = 1_000_000;
-/// Of virtual time: longer than a queue pair takes to give up.
+/// Virtual time longer than a queue pair takes to give up.
 const PATIENCE_MS: u64 = 60_000;
 
-/// A server's builder that echoes.
+/// The builder of a server that echoes.
 pub(crate) fn echoing() -> ServerBuilder {
     Server::unbound().handle(ECHO, |request, reply| reply.write(request.payload()))
 }
 
-/// What a client has seen.
+/// Record of a client.
 #[derive(Default)]
 pub(crate) struct Seen {
     answered: AtomicU64,
@@ -36,7 +36,7 @@ impl Seen {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Has the client stop, and waits until it has.
+    /// Tells the client to stop, and waits until it has.
     pub(crate) fn end(&self, cluster: &Cluster) {
         self.enough.store(true, Ordering::Relaxed);
         run_until(cluster, "the end", || self.ended.load(Ordering::Relaxed));
@@ -48,7 +48,7 @@ pub(crate) fn run_until(cluster: &Cluster, what: &str, reached: impl FnMut() -> 
     run_in_steps(cluster, MILLISECOND, what, reached);
 }
 
-/// The same in steps of so many nanoseconds.
+/// The same in steps of this many nanoseconds.
 pub(crate) fn run_in_steps(
     cluster: &Cluster,
     step_ns: u64,
@@ -64,7 +64,7 @@ pub(crate) fn run_in_steps(
     panic!("not within a minute of virtual time: {what}");
 }
 
-/// Calls one after the other from core 0 of a host until it is enough; `pause` after each.
+/// Makes one call after the other from core 0 of a host until told to stop, with `pause` after each.
 pub(crate) fn calling(
     cluster: &Cluster,
     from: HostId,
@@ -100,8 +100,8 @@ pub(crate) fn calling(
     seen
 }
 
-/// Keeps so many calls out until `stopping` is set, and ends when all are answered; `seen` after each answer. `apart`:
-/// no two leave in one submission, and what is sent together is the library's doing.
+/// Keeps this many calls outstanding until `stopping` is set, and ends when all are answered; calls `seen` after each
+/// answer. With `apart` no two are submitted together, so that coalescing is done by the library.
 pub(crate) fn keep_out(
     mut pipeline: Pipeline,
     (out, apart): (usize, bool),

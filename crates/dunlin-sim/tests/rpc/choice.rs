@@ -1,5 +1,5 @@
-//! What `auto` chooses where a thread calls several servers: one queue pair of datagrams for all, or connections when
-//! its user works on their memory.
+//! The choice of `auto` where a thread calls several servers: one queue pair for datagrams to all of them, or
+//! connections when its user accesses their memory.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use crate::calls::{echoing, run_until, ECHO, MILLISECOND};
 const REGION: &str = "memory";
 const SERVERS: usize = 2;
 
-/// A thread of a third host connects to two servers, each call is answered and memory of both is read. What was chosen,
-/// and whether memory could be had.
+/// A thread of a third host connects to two servers, makes a call to each and reads memory of both. Returns the preset
+/// chosen, and whether the memory was accessible.
 fn chosen(one_sided: bool) -> (Preset, bool) {
     let (host, nic) = (HostParameters::epyc_7452(), NicParameters::connectx_5());
     let cluster = Cluster::star(5, SERVERS + 1, &host, &nic, &SwitchParameters::z9264f());

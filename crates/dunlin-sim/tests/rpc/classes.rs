@@ -1,4 +1,4 @@
-//! The traffic class of a client: its packets and the server's have it, also when it changes while it calls.
+//! The traffic class of a client: its packets and the server's have it, also when it changes between calls.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use crate::calls::{echoing, run_until, ECHO, MILLISECOND};
 const TWO: u8 = 2 << 5;
 const FIVE: u8 = 5 << 5;
 
-/// Of the packets that have left, whose they were and their priorities.
+/// Hosts and priorities of the packets that have left.
 struct Leaving(BTreeSet<(HostId, u8)>);
 
 impl Observer for Leaving {
@@ -27,8 +27,8 @@ impl Observer for Leaving {
     }
 }
 
-/// Which priorities the packets of the client and of the server have while it calls: without a class, with that of
-/// priority 2, and with that of priority 5.
+/// Priorities of the packets of the client and of the server while it calls: without a class, with that of priority 2,
+/// and with that of priority 5.
 fn priorities_of(preset: Preset) -> [[Vec<u8>; 2]; 3] {
     let (host, nic) = (HostParameters::epyc_7452(), NicParameters::connectx_5());
     let cluster = Cluster::star(3, 2, &host, &nic, &SwitchParameters::z9264f());
@@ -58,7 +58,7 @@ fn priorities_of(preset: Preset) -> [[Vec<u8>; 2]; 3] {
             let changed = client.change_traffic_class(class);
             changed.expect("a way by that class");
         }
-        // What is out on the former connections, and what they say at their end.
+        // Packets in flight on the former connections, and those sent when they end.
         cluster.run_for(5 * MILLISECOND);
         let before = answered.load(Ordering::Relaxed);
         seen.lock().expect("no panic").0.clear();
@@ -93,7 +93,7 @@ fn a_running_client_changes_its_traffic_class() {
         for (priorities, class) in found.iter().zip([0, 2, 5]) {
             for of_host in priorities {
                 assert!(of_host.contains(&class), "{preset}: {found:?}");
-                // Flor's acknowledgements, which have the next.
+                // Flor's acknowledgements use the next priority.
                 let known = |priority: u8| preset == Preset::Flor && priority == class + 1;
                 let all = of_host.iter();
                 let mut others = all.filter(|&&priority| priority != class);

@@ -1,4 +1,4 @@
-//! The conformance suite of every RPC preset between simulated hosts, with packets that get lost, come twice or late.
+//! The conformance suite of every RPC preset between simulated hosts, with packets that are lost, duplicated or late.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,6 +1,6 @@
-//! A deadline of 20 ms in virtual time: each front over a handler that never answers, a server that is cut off, one
-//! that has crashed, and one that is cut off with the client's ring full. When each ended is printed; the handler of a
-//! call that is over is told, or never run.
+//! A deadline of 20 ms in virtual time: each calling interface with a handler that never answers, a server that is cut
+//! off, one that has crashed, and one that is cut off with the client's ring full. Prints when each call ended; the
+//! handler of a call that is over is told, or never runs.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,15 +16,15 @@ use dunlin_verbs::thread;
 use crate::calls::run_until;
 
 const ECHO: u16 = 1;
-/// Counts how often it runs, and answers.
+/// Counts its executions, and answers.
 const MARK: u16 = 2;
 /// Keeps its requests.
 const NEVER: u16 = 3;
 const MILLISECOND: u64 = 1_000_000;
 const REGION: &str = "table";
 const DEADLINE: Duration = Duration::from_millis(20);
-/// What a deadline may be late by: 64 looks between two looks at the clock, each of which is a rest of 20 us here; and
-/// as many again for who wakes and looks.
+/// Maximum lateness of a deadline: 64 polls between two looks at the clock, each of which is a rest of 20 us here; and
+/// as many again for the thread that wakes and polls.
 const LATE_MOST: Duration = Duration::from_micros(2 * 64 * 20 + 100);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ enum Front {
     Future,
     Batch,
     Pipeline,
-    /// A pipeline that a task waits for.
+    /// A pipeline awaited by a task.
     Awaited,
     Read,
     Attach,
@@ -66,7 +66,7 @@ const FRONTS: [Front; 7] = [
 
 type Held = Arc<Mutex<Vec<(OwnedRequest, OwnedResponder)>>>;
 
-/// One call of a front with the deadline; whether its handler is `handler` where it has one.
+/// One call of an interface with the deadline; uses the handler `handler` where the interface calls one.
 fn attempt(
     front: Front,
     client: &Client,
@@ -93,7 +93,7 @@ fn attempt(
     }
 }
 
-/// How long it took, in microseconds, and how often handlers ran of calls that were over.
+/// How long the call took, in microseconds, and how often handlers ran for calls that were over.
 fn run(seed: u64, preset: Preset, front: Front, trouble: Trouble) -> Option<(u64, u64)> {
     let (nic, switch) = (NicParameters::connectx_5(), SwitchParameters::z9264f());
     let cluster = Cluster::star(seed, 2, &HostParameters::epyc_7452(), &nic, &switch);
@@ -118,14 +118,14 @@ fn run(seed: u64, preset: Preset, front: Front, trouble: Trouble) -> Option<(u64
         cluster.run_for(100 * MILLISECOND);
         return None;
     }
-    // Where a handler could be run too late it would be seen.
+    // A handler that runs too late would be noticed.
     let handler = match trouble {
         Trouble::SlowHandler => NEVER,
         _ => MARK,
     };
     cluster.spawn_thread(client_host, 0, move || {
         let client = caller;
-        // The lanes are there, and the server knows how long requests take.
+        // The lanes exist, and the server knows how long requests take.
         let warm = client.within(Duration::from_millis(500));
         warm.call(ECHO, b"warm").expect("an answer");
         thread::block_on(warm.call_async(ECHO, b"warm")).expect("an answer");
@@ -187,7 +187,7 @@ fn run(seed: u64, preset: Preset, front: Front, trouble: Trouble) -> Option<(u64
     go.store(true, Ordering::Relaxed);
     run_until(&cluster, "it ends", || took.lock().unwrap().is_some());
     let (took, failed) = took.lock().unwrap().take()?;
-    // What was on its way comes now, much too late.
+    // Messages that were on their way arrive now, much too late.
     drop(cut);
     cluster.run_for(100 * MILLISECOND);
     if trouble == Trouble::SlowHandler && failed {
@@ -239,7 +239,7 @@ fn serving(keeps: Held, runs: Arc<AtomicU64>) -> ServerBuilder {
         .pin_pollers(0)
 }
 
-/// Every front, preset and trouble; `DUNLIN_SEEDS` says how many seeds.
+/// Every interface, preset and trouble; `DUNLIN_SEEDS` is the number of seeds.
 fn all(presets: &[Preset]) {
     let seeds = std::env::var("DUNLIN_SEEDS")
         .ok()
@@ -283,8 +283,8 @@ fn twenty_milliseconds_hold_over_datagrams() {
     all(&[Preset::Fasst, Preset::Erpc, Preset::Herd]);
 }
 
-/// Calls that may take long have all places: who waits for one waits no longer than its call may take, and who comes
-/// later and has time gets the next.
+/// Calls without a tight deadline hold all places: a call that waits for one waits no longer than its deadline, and a
+/// later one with more time gets the next.
 #[test]
 fn twenty_milliseconds_hold_without_a_place() {
     const LONG: Duration = Duration::from_secs(5);
@@ -330,7 +330,7 @@ fn twenty_milliseconds_hold_without_a_place() {
         let hurried = client.within(DEADLINE);
         let kept: Vec<_> = (0..PLACES).map(|_| client.call_async(NEVER, b"")).collect();
         for _ in 0..2 {
-            // The driver looks, and sleeps.
+            // The driver polls, and sleeps.
             let began = thread::now();
             let ended = thread::block_on(hurried.ready()).map(drop);
             in_time("ready", took(began), ended);
@@ -354,7 +354,7 @@ fn twenty_milliseconds_hold_without_a_place() {
         }
         ending.lock().unwrap().clear();
         let places = async {
-            // Each place is held by a permit: no call can be made but in one of them.
+            // Each place is held by a permit: no call can be made without one of them.
             let permits = [hurried.ready().await?, hurried.ready().await?];
             assert!(local.call_async(ECHO, b"hello").await.is_err());
             for permit in permits {

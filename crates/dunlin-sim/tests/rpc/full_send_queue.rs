@@ -1,5 +1,5 @@
-//! A peer whose acknowledgements are lost fills the send queue of its lane. That holds up its own calls alone: the
-//! poller that serves it waits for nobody, and other clients of the same poller are served as before.
+//! A peer whose acknowledgements are lost fills the send queue of its lane. This delays only its own calls: the poller
+//! that serves it does not wait, and other clients of the same poller are served as before.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use dunlin_sim::{
 
 use crate::calls::{calling, echoing, run_until, MILLISECOND};
 
-/// Of virtual time: a hundredth of what a queue pair takes to give up.
+/// Virtual time: a hundredth of what a queue pair takes to give up.
 const STALL_MS: u64 = 5;
 
 #[test]

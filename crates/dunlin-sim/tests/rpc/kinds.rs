@@ -1,5 +1,5 @@
-//! Clients that use channels of different kinds at one server with one polling thread: each is served as if the others
-//! were of its kind, and none waits for another's time on the core.
+//! Clients that use channels of different kinds to one server with one polling thread: each is served as if the others
+//! were of its kind, and none waits for another's time slice on the core.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -53,7 +53,7 @@ fn clients_of_all_kinds_are_served_together() {
             break;
         }
     }
-    // One of them is served by turns of 100 us.
+    // One of them is served in turns of 100 us.
     assert_eq!(all(), [CALLS; PRESETS.len()], "within 60 ms");
     assert_eq!(server.statistics().requests, CALLS * PRESETS.len() as u64);
     cluster.run_for(100 * MILLISECOND);

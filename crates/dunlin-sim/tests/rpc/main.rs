@@ -1,8 +1,8 @@
-//! RPC between simulated hosts: the conformance suite of every preset, and what only a simulated cluster can show.
+//! RPC between simulated hosts: the conformance suite of every preset, and tests that only a simulated cluster permits.
 //!
-//! One binary, since what takes the time to build is the RPC over the simulated device, once in each that uses it. All
-//! is in virtual time and each test has a cluster of its own, so that they do not disturb each other. Only one has real
-//! threads, the workers of [`saturation`], for which it waits.
+//! One binary, because most of the build time is the RPC over the simulated device, once in each binary that uses it.
+//! Everything is in virtual time and each test has a cluster of its own, so the tests do not disturb each other. Only
+//! one has real threads, the workers of [`saturation`], for which it waits.
 
 mod calls;
 mod choice;

@@ -1,5 +1,5 @@
-//! `auto` where datagrams carry more than rings: threads, batches and pipelines go over to them when the server asks,
-//! and go back when somebody works on the server's memory.
+//! `auto` where datagrams have a higher rate than rings: threads, batches and pipelines change to them when the server
+//! asks, and change back when the server's memory is accessed.
 
 use std::future::Future;
 use std::pin::pin;
@@ -15,13 +15,13 @@ use dunlin_verbs::thread;
 use crate::calls::{echoing, run_until, ECHO, MILLISECOND};
 
 const REGION: &str = "memory";
-/// Longer than a datagram, and than a message of a ring.
+/// Longer than a datagram, and than a short message of a ring.
 const LONG_BYTES: usize = 10_000;
 
-/// What the threads of a machine have done, and whether they go on.
+/// Progress of the threads of a machine, and whether they go on.
 #[derive(Default)]
 struct Progress {
-    /// By each of them.
+    /// Number of answers, by thread.
     answered: [AtomicU64; 6],
     stopping: AtomicBool,
     running: AtomicUsize,
@@ -42,8 +42,8 @@ struct Bench {
     cluster: Cluster,
 }
 
-/// One machine with six threads and a server, whose NICs take a microsecond more for each message that they
-/// acknowledge, which datagrams are not.
+/// One machine with six threads and a server, whose NICs take a microsecond more for each acknowledged message, which
+/// datagrams are not.
 fn bench() -> Bench {
     let (host, mut nic) = (HostParameters::epyc_7452(), NicParameters::connectx_3());
     nic.set("tx_wqe_ns", 300.0).expect("a parameter");
@@ -94,7 +94,7 @@ fn bench() -> Bench {
         let mut pipeline = bench.client.pipeline().expect("a lane");
         bench.spawn(thread, move |_, number| {
             let mut answered = 0;
-            // Two are out all the time, but for the last.
+            // Two calls are outstanding all the time, except for the last.
             assert!(pipeline
                 .submit(ECHO, &number.to_le_bytes(), number)
                 .expect("a lane"));
@@ -111,7 +111,7 @@ fn bench() -> Bench {
     bench
 }
 
-/// Requests of a client that went over rings so far.
+/// Number of requests of a client that went over rings so far.
 fn by_rings(client: &Client) -> u64 {
     let figures = client.figures().expect("a connection handle");
     figures.lanes.iter().map(|lane| lane.requests).sum()
@@ -127,7 +127,7 @@ fn payload(number: u64, bytes: usize) -> Vec<u8> {
 }
 
 impl Bench {
-    /// Does one thing after the other on a core of the client's machine; each says how many answers it has had.
+    /// Runs `act` repeatedly on a core of the client's machine; it returns the number of answers that it has received.
     fn spawn(&self, thread: usize, mut act: impl FnMut(&Client, u64) -> u64 + Send + 'static) {
         let (client, progress) = (self.client.clone(), Arc::clone(&self.progress));
         progress.running.fetch_add(1, Ordering::Relaxed);
@@ -147,7 +147,7 @@ impl Bench {
         by_rings(&self.client)
     }
 
-    /// Requests over rings in a millisecond in which each thread was answered.
+    /// Number of requests over rings in a millisecond in which each thread was answered.
     fn in_a_millisecond(&self) -> u64 {
         let (rings, before) = (self.by_rings(), self.progress.least());
         self.cluster.run_for(MILLISECOND);
@@ -191,7 +191,7 @@ fn all_go_over_to_datagrams_when_the_server_asks_and_back_for_its_memory() {
     run_until(&bench.cluster, "memory", || {
         has_read.load(Ordering::Relaxed)
     });
-    // For good, whatever the server asks.
+    // Permanently, whatever the server asks.
     for _ in 0..100 {
         assert!(bench.in_a_millisecond() > 0);
     }
@@ -204,7 +204,7 @@ fn a_server_that_gains_nothing_by_datagrams_has_its_threads_back() {
     run_until(&bench.cluster, "datagrams alone", || {
         bench.in_a_millisecond() == 0
     });
-    // It doubts that now and then.
+    // It tries rings again now and then.
     run_until(&bench.cluster, "rings", || bench.in_a_millisecond() > 0);
     run_until(&bench.cluster, "datagrams again", || {
         bench.in_a_millisecond() == 0
@@ -212,13 +212,13 @@ fn a_server_that_gains_nothing_by_datagrams_has_its_threads_back() {
     bench.end();
 }
 
-/// Its handler keeps the responders, so that its callers wait.
+/// A handler that keeps its responders, so that its callers wait.
 const STUCK: u16 = 2;
 
-/// Connections that the server has at most.
+/// Maximum number of connections of the server.
 const CONNECTIONS: usize = 8;
 
-/// A server that wants datagrams, and one client's machine.
+/// A server that asks for datagrams, and one client's machine.
 struct Stuck {
     client: Client,
     server: LocalServer,
@@ -264,7 +264,7 @@ fn stuck() -> Stuck {
     }
 }
 
-/// Tasks have rings alone, and do not wait for each other's answers because the server would like datagrams.
+/// Tasks use only rings, and do not wait for each other's answers because the server asks for datagrams.
 #[test]
 fn tasks_go_on_where_they_are() {
     let Stuck {
@@ -283,7 +283,7 @@ fn tasks_go_on_where_they_are() {
         let mut context = Context::from_waker(Waker::noop());
         let mut stuck = pin!(local.call(STUCK, b"for a long time"));
         assert!(stuck.as_mut().poll(&mut context).is_pending());
-        // Enough for the server's wish to be heard.
+        // Enough calls for the server's wish to arrive.
         for number in 0..5_000u64 {
             let bytes = number.to_le_bytes();
             let mut echo = pin!(local.call(ECHO, &bytes));
@@ -304,7 +304,7 @@ fn tasks_go_on_where_they_are() {
     drop(server);
 }
 
-/// That holds after their client has changed its preset, too: no handshake holds up an executor.
+/// This also holds after their client has changed its preset: no handshake blocks an executor.
 #[test]
 fn tasks_make_no_lane_of_the_other_kind_after_a_change() {
     const CALLS: u64 = 5_000;
@@ -330,7 +330,7 @@ fn tasks_make_no_lane_of_the_other_kind_after_a_change() {
             client.change_preset(preset).expect("a way");
             echo(1);
         }
-        // Enough for the server's wish to be heard.
+        // Enough calls for the server's wish to arrive.
         (1..CALLS).for_each(echo);
         assert_eq!(by_rings(&client), CALLS);
         has_ended.store(true, Ordering::Relaxed);
@@ -341,9 +341,9 @@ fn tasks_make_no_lane_of_the_other_kind_after_a_change() {
     drop(server);
 }
 
-/// A pipeline has calls out on both of its lanes when the server's machine is gone: each ends, once, whichever lane
-/// hears of it first. A queue pair that nobody acknowledges does, so it is the former lane, or, where the pipeline has
-/// come back to rings, the one in use.
+/// A pipeline has calls outstanding on both of its lanes when the server's machine is gone: each ends, once, whichever
+/// lane notices first. A queue pair without acknowledgements does, so it is the former lane, or, where the pipeline has
+/// changed back to rings, the one in use.
 fn calls_on_both_lanes_end_with_their_server(comes_back: bool) {
     const CALLS: u64 = 8;
     const PAUSE: Duration = Duration::from_micros(100);
@@ -361,7 +361,7 @@ fn calls_on_both_lanes_end_with_their_server(comes_back: bool) {
     let (has_sent, has_ended): (Arc<AtomicBool>, Arc<AtomicBool>) =
         (Arc::clone(&sent), Arc::clone(&ended));
     cluster.spawn_thread(from, 0, move || {
-        // Enough polls for a look at what messages do not show.
+        // Enough polls for a check of what messages do not show.
         let settle = |pipeline: &mut Pipeline| {
             for _ in 0..2_000 {
                 pipeline.poll(|_, _| {}).expect("a lane");
@@ -420,8 +420,8 @@ fn calls_on_both_lanes_end_with_their_server_when_rings_are_in_use() {
     calls_on_both_lanes_end_with_their_server(true);
 }
 
-/// Where the server had no place for a connection more, its wish for datagrams is not followed while it goes on wishing
-/// so; that the client has another preset is.
+/// When the server had no place for another connection, its wish for datagrams is not followed as long as it persists;
+/// a change of the client's preset is.
 #[test]
 fn who_was_refused_datagrams_goes_by_a_new_preset() {
     const CALLS: u64 = 100;

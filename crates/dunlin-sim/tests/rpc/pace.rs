@@ -1,5 +1,5 @@
 //! Servers of the preset `scalerpc` that change turns together (ScaleRPC §4.2, *Global Synchronization*): a client that
-//! needs several of them has its turn at all at once.
+//! needs several of them has its turn at all of them at the same time.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -23,7 +23,7 @@ struct World {
 }
 
 impl World {
-    /// Servers with a pace each, or none, whose clocks begin at different times.
+    /// Servers with a pace each, or none, whose clocks have different offsets.
     fn new(together: bool) -> Self {
         let (host, nic) = (HostParameters::epyc_7452(), NicParameters::connectx_5());
         let switch = SwitchParameters::z9264f();
@@ -61,7 +61,7 @@ impl World {
         client.expect("a client")
     }
 
-    /// All servers but the first follow it, each with a clock that begins later.
+    /// All servers but the first follow it; their clocks have increasing offsets.
     fn follow(&self, stop: &Arc<AtomicBool>) {
         for at in 1..SERVERS {
             self.cluster.run_for(13_337);
@@ -78,8 +78,8 @@ impl World {
     }
 }
 
-/// Calls to all servers that were made together and answered in 10 ms, of 24 threads that each make one after the
-/// other.
+/// Groups of calls to all servers that were made together and answered in 10 ms, by 24 threads that each make one group
+/// after the other.
 fn transactions(world: &World, stop: &Arc<AtomicBool>) -> usize {
     let done = Arc::new(AtomicUsize::new(0));
     let running = Arc::new(AtomicUsize::new(0));
@@ -138,8 +138,8 @@ fn clients_of_several_servers_have_their_turns_at_the_same_time() {
     let world = World::new(true);
     world.follow(&stop);
     let together = transactions(&world, &stop);
-    // The others learnt the time a few times; nobody is off by more than half a microsecond, on a network that is as
-    // long both ways.
+    // The others have learnt the time a few times; none is off by more than half a microsecond, on a network with equal
+    // delays in both directions.
     let clocks: Arc<Mutex<Vec<i64>>> = Arc::default();
     let (paces, seen) = (world.paces.clone(), Arc::clone(&clocks));
     world

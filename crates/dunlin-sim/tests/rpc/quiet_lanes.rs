@@ -1,5 +1,5 @@
-//! Lanes of which a server expects nothing, since it wants datagrams: a poller that always has something to do looks at
-//! them by turns, so that who calls over one all the same is answered.
+//! Lanes from which a server expects nothing, since it asks for datagrams: a poller that is always busy polls them in
+//! turn, so that a client that still calls over one is answered.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -12,13 +12,14 @@ use dunlin_verbs::thread;
 use crate::calls::{keep_out, run_in_steps, run_until, ECHO, MILLISECOND};
 
 const REGION: &str = "memory";
-/// Threads that keep the poller busy, and what each has out.
+/// Threads that keep the poller busy, and the outstanding calls of each.
 const BUSY: usize = 8;
 const OUT: usize = 16;
-/// Calls of the one over a ring, and the pause before each: the passes after which its lane is quiet, some times over.
+/// Calls of the client over a ring, and the pause before each: several times the number of passes after which its lane
+/// is quiet.
 const CALLS: u64 = 5;
 const PAUSE_MS: u64 = 20;
-/// What a call takes of the poller: more come than it answers, so that none of its passes is in vain.
+/// Poller time of a call: more calls arrive than it answers, so none of its passes is idle.
 const TAKES: Duration = Duration::from_nanos(500);
 
 #[test]
@@ -59,7 +60,7 @@ fn a_call_over_a_quiet_lane_is_answered_by_a_poller_that_is_never_idle() {
             running.fetch_sub(1, Ordering::Release);
         });
     }
-    // Who works on the server's memory has rings, whatever the server would like.
+    // A client that accesses the server's memory uses rings, whatever the server asks for.
     let client = connect(quiet);
     let by_ring = client.clone();
     let done = Arc::new(AtomicU64::new(0));
@@ -74,7 +75,7 @@ fn a_call_over_a_quiet_lane_is_answered_by_a_poller_that_is_never_idle() {
         }
         drop(region);
     });
-    // No millisecond in which the others were not answered, and soon after the pauses all calls are.
+    // The others are answered in every millisecond, and soon after the pauses all calls are.
     let mut steps = 0;
     run_in_steps(&cluster, MILLISECOND, "the calls over a ring", || {
         let before = answered.swap(0, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! All queue pairs of a server's NIC go to error: its clients are told, and are served again.
+//! All queue pairs of a server's NIC move to the error state: its clients notice, and are served again.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn fails_and_comes_back(preset: Preset) {
     let (at, from) = (cluster.hosts()[0], cluster.hosts()[1]);
     let server = echoing().pin_pollers(0).serve_on(cluster.device(at));
     let server = server.expect("a server");
-    // Virtual time in which threads poll is not cheap.
+    // Simulating threads that poll is expensive.
     let config = ChannelConfig {
         loss_timeout: Duration::from_millis(10),
         ..ChannelConfig::default()
@@ -39,8 +39,8 @@ fn fails_and_comes_back(preset: Preset) {
 
 #[test]
 fn a_server_whose_queue_pairs_fail_serves_its_clients_again() {
-    // Seconds of virtual time pass before a reliable connection gives up. Threads that share one look all the while,
-    // which is many events: `lab hunt` has those presets.
+    // Seconds of virtual time pass before a reliable connection gives up. Threads that share one poll all the while,
+    // which takes many events: `lab hunt` has those presets.
     for preset in [Preset::Plain, Preset::QpPerThread, Preset::Fasst] {
         fails_and_comes_back(preset);
     }

@@ -1,8 +1,8 @@
-//! The presets over datagrams on networks that lose, double and delay packets, far more of them than networks do: each
-//! request is executed once at most, and each call ends; with `erpc` all of them well. And `erpc` on a network that
-//! many fill.
+//! The presets over datagrams on networks that lose, duplicate and delay packets, far more of them than real networks
+//! do: each request is executed at most once, and each call ends; with `erpc` all of them successfully. And `erpc` on a
+//! congested network.
 //!
-//! `DUNLIN_SEEDS=1000` runs so many seeds instead of 20, `DUNLIN_SEED=17` that one alone.
+//! `DUNLIN_SEEDS=1000` runs that many seeds instead of 20, `DUNLIN_SEED=17` only that one.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,12 +16,12 @@ use dunlin_sim::{
 
 const COUNTED: u16 = 1;
 const ECHO: u16 = 2;
-/// There is none: the server refuses, and the refusal may be lost like any answer.
+/// A handler that does not exist: the server refuses, and the refusal may be lost like any answer.
 const ABSENT: u16 = 3;
 const THREADS: u64 = 4;
 const CALLS: u64 = 60;
 
-/// How a run is made of its seed.
+/// The parameters of a run, drawn from its seed.
 struct Plan {
     out: usize,
     credits: usize,
@@ -95,7 +95,7 @@ fn run_to_the_end(cluster: &Cluster, running: &AtomicUsize) {
     panic!("a thread has not ended");
 }
 
-/// How calls ended, by number.
+/// Outcomes of calls, by number.
 type Ends = Arc<Mutex<BTreeMap<u64, Result<(), CallError>>>>;
 
 fn is_refused(number: u64) -> bool {
@@ -130,7 +130,7 @@ fn call_and_note(pipeline: &mut Pipeline, thread: u64, out: usize, ends: &Ends) 
     }
 }
 
-/// Runs one seed to its end; says how many calls were lost.
+/// Runs one seed to its end; returns the number of calls that were lost.
 fn run(preset: Preset, seed: u64) -> usize {
     let plan = Plan::of(seed);
     let cluster = cluster(seed, 3);
@@ -148,7 +148,7 @@ fn run(preset: Preset, seed: u64) -> usize {
         .serve_on(cluster.device(cluster.hosts()[0]))
         .expect("a server");
     let config = ChannelConfig {
-        // Virtual time in which threads poll is not cheap. No session is given up for bad luck.
+        // Simulating threads that poll is expensive. No session is given up by bad luck.
         loss_timeout: Duration::from_millis(if preset == Preset::Erpc { 1000 } else { 50 }),
         session_credits: Some(plan.credits),
         ..ChannelConfig::default()
@@ -221,7 +221,7 @@ fn erpc_loses_no_call() {
 fn herd_and_fasst_say_truly_what_was_lost() {
     for preset in [Preset::Herd, Preset::Fasst] {
         let (seeds, lost) = run_seeds(preset);
-        // Else nothing of this was tried.
+        // Otherwise nothing was tested.
         assert!(lost > 0 || seeds < 20);
     }
 }
@@ -234,7 +234,7 @@ fn wait(pipeline: &mut Pipeline) {
 }
 
 /// The slowest of a few short calls, in nanoseconds of virtual time, while seven hosts send long requests to the same
-/// one.
+/// host.
 fn slowest_short_call(congestion_control: bool) -> u64 {
     const SENDERS: usize = 7;
     const EACH: usize = 3;
@@ -281,7 +281,7 @@ fn slowest_short_call(congestion_control: bool) -> u64 {
     let slowest = Arc::new(AtomicUsize::new(0));
     let (log, ended) = (Arc::clone(&slowest), Arc::clone(&running));
     cluster.spawn_thread(cluster.hosts()[SENDERS + 1], 0, move || {
-        // Rates need a few hundred round trips to be found.
+        // Rates need a few hundred round trips to converge.
         dunlin_verbs::thread::sleep(Duration::from_millis(20));
         for _ in 0..200 {
             let began = dunlin_verbs::thread::now();
@@ -300,7 +300,7 @@ fn slowest_short_call(congestion_control: bool) -> u64 {
     slowest.load(Ordering::Relaxed) as u64
 }
 
-/// Timely keeps the queue before a host that many send to shorter than the senders' credits would make it.
+/// Timely keeps the queue before a host that many send to shorter than the senders' credits alone would.
 #[test]
 fn a_rate_that_follows_round_trips_keeps_queues_short() {
     let (with, without) = (slowest_short_call(true), slowest_short_call(false));

@@ -1,5 +1,5 @@
-//! The preset `auto` against a server whose NIC takes no more messages: threads that keep many calls out send some of
-//! them together, and none waits for a call that takes long.
+//! The preset `auto` against a server with a saturated NIC: threads with many outstanding calls send some of them
+//! together, and none waits for a call that takes long.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::calls::{keep_out, ECHO};
 const SLOW: u16 = 2;
 /// The tag of the quick call.
 const QUICK: u64 = 100;
-/// Calls that each thread keeps out.
+/// Calls that each thread keeps outstanding.
 const OUT: usize = 16;
 
 struct Bench {
@@ -24,12 +24,12 @@ struct Bench {
     running: Arc<AtomicUsize>,
     /// Handlers of slow calls end when it is set.
     slow_ones_end: Arc<AtomicBool>,
-    /// Last: a server ends in it.
+    /// Dropped last: a server ends in it.
     cluster: Cluster,
 }
 
-/// Two machines with two threads each, and a server with a NIC that takes 2 M messages a second, one way: fewer than
-/// they could send.
+/// Two machines with two threads each, and a server with a NIC that processes 2 M messages a second, one way: fewer
+/// than they could send.
 fn bench(preset: Preset) -> Bench {
     let host = HostParameters::epyc_7452();
     let mut nic = NicParameters::connectx_5();
@@ -40,8 +40,8 @@ fn bench(preset: Preset) -> Bench {
     let server = Server::unbound()
         .pollers(2)
         .pin_pollers(0)
-        // Else answers that wait for the NIC go together, and so do the requests that they let go: nobody need be
-        // asked.
+        // Otherwise answers that wait for the NIC are sent together, and so are the requests that they permit, without
+        // the server asking.
         .channel(ChannelConfig {
             answer_each_message: true,
             ..ChannelConfig::default()
@@ -94,7 +94,7 @@ impl Bench {
         });
     }
 
-    /// Requests of each message in the next 2 ms.
+    /// Requests per message in the next 2 ms.
     fn degree(&self) -> f64 {
         let sent = || {
             let figures = self.clients.iter().filter_map(Client::figures);
@@ -116,7 +116,7 @@ impl Bench {
             if self.running.load(Ordering::Acquire) == 0 {
                 break;
             }
-            // For the workers.
+            // Lets the workers run.
             std::thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(
@@ -142,7 +142,7 @@ fn threads_send_together_what_a_nic_at_its_limit_cannot_take_apart() {
         degree
     };
     let (together, apart) = (degree(Preset::Auto), degree(Preset::Flock));
-    // A quarter at least; some leave later than others.
+    // At least a quarter; some leave later than others.
     assert!(
         together > OUT as f64 / 5.0 && together > 1.5 * apart,
         "{together:.2} requests a message, and {apart:.2} with flock"
@@ -160,7 +160,7 @@ fn a_call_does_not_wait_for_slow_ones() {
             answer.expect("an answer");
             if tag == QUICK {
                 quick += 1;
-                // Else it would be one that waits for the others.
+                // Otherwise it would wait for the others.
                 slow_ones_end.store(true, Ordering::Release);
             }
         };

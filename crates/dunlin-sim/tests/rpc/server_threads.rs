@@ -1,5 +1,5 @@
-//! Server threads that ask while they answer (FaSST §4.1): on each of three machines two threads serve the other
-//! machines' requests and keep 20 calls out to them at the same time, with a channel of each kind.
+//! Server threads that call while they answer (FaSST §4.1): on each of three machines two threads serve the other
+//! machines' requests and keep 20 calls outstanding to them at the same time, with a channel of each kind.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,33 +11,33 @@ use crate::calls::{run_in_steps, run_until};
 
 const ECHO: u16 = 1;
 const MILLISECOND: u64 = 1_000_000;
-/// How exactly the end is seen.
+/// Precision with which the end is detected.
 const STEP_NS: u64 = 10_000;
 
-/// What there is of the paper's (§4.1).
+/// Size of the paper's set-up (§4.1) that is simulated.
 struct Shape {
     machines: usize,
     threads: usize,
-    /// Of a thread, with one call out each.
+    /// Coroutines of a thread, with one call outstanding each.
     coroutines: u64,
-    /// Of a thread.
+    /// Calls of a thread.
     calls: u64,
     nic: NicParameters,
     switch: SwitchParameters,
     host: HostParameters,
 }
 
-/// What the task of one thread works on.
+/// State of one thread's task.
 #[derive(Default)]
 struct Work {
-    /// The other machines' servers, once there are all.
+    /// The other machines' servers, once all exist.
     peers: Mutex<Option<Peers>>,
     answered: AtomicU64,
-    /// Its connections are gone.
+    /// Whether its connections are gone.
     left: AtomicBool,
 }
 
-/// What all threads are told.
+/// Signals to all threads.
 #[derive(Default)]
 struct Signals {
     begun: AtomicBool,
@@ -51,7 +51,7 @@ struct Asking {
     number: u64,
     peers: Option<Peers>,
     servers: u64,
-    /// Coroutines without a call out.
+    /// Coroutines without an outstanding call.
     idle: Vec<u64>,
     sent: u64,
     calls: u64,
@@ -101,7 +101,7 @@ impl Asking {
     }
 }
 
-/// Calls of a thread in a second of virtual time.
+/// Calls of a thread per second of virtual time.
 fn ask_and_answer(preset: Preset, shape: &Shape) -> f64 {
     let Shape {
         machines,
@@ -154,7 +154,7 @@ fn ask_and_answer(preset: Preset, shape: &Shape) -> f64 {
             .collect();
         for work in works {
             *work.peers.lock().unwrap() = Some(Peers::new(&own).expect("connections"));
-            // A poller takes its newcomers in.
+            // A poller adopts its new sessions.
             cluster.run_for(MILLISECOND);
         }
         clients.extend(own.into_iter().map(|client| (machine, client)));

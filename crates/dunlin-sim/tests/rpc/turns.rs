@@ -1,8 +1,8 @@
-//! The preset `scalerpc` with turns that are as short as a round trip, on a network that delays, doubles and loses
-//! packets: whatever comes late, each request is executed once, and each answer goes to its caller (ScaleRPC §3.3, and
-//! what it does not say).
+//! The preset `scalerpc` with turns as short as a round trip, on a network that delays, duplicates and loses packets:
+//! whatever is late, each request is executed once, and each answer reaches its caller (ScaleRPC §3.3, and what it does
+//! not say).
 //!
-//! `DUNLIN_SEEDS=1000` runs so many seeds instead of 30, `DUNLIN_SEED=17` that one alone.
+//! `DUNLIN_SEEDS=1000` runs that many seeds instead of 30, `DUNLIN_SEED=17` only that one.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,10 +16,10 @@ const COUNTED: u16 = 1;
 const CLIENTS: u64 = 6;
 const CALLS: u64 = 50;
 
-/// Seeds that found faults: a poller whose looks always fell into the slot of one group of four.
+/// Seeds that found faults: a poller whose polls always fell into the slot of one group of four.
 const FAILED_ONCE: [u64; 1] = [449];
 
-/// How a run is made of its seed.
+/// The parameters of a run, drawn from its seed.
 struct Plan {
     clients_in_group: usize,
     slice: Duration,
@@ -28,7 +28,7 @@ struct Plan {
     late_ns_max: u64,
     lost: f64,
     in_order: bool,
-    /// Groups of a rotation by the clock (ScaleRPC §4.2) instead of turns by need.
+    /// Number of groups in a rotation by the clock (ScaleRPC §4.2), instead of turns by need.
     rotation: Option<usize>,
 }
 
@@ -180,7 +180,7 @@ fn each_request_is_executed_once_whatever_comes_late() {
         sum.switches, sum.late
     );
     if count >= 30 {
-        // Else nothing of this was tried.
+        // Otherwise nothing was tested.
         assert!(sum.switches >= count * 10);
         assert!(sum.late > 0);
     }

@@ -1,6 +1,6 @@
 //! Two hosts with an RC connection between them.
 
-// Each test file uses some of it.
+// Each test file uses only a part of it.
 #![allow(dead_code)]
 
 use dunlin_sim::{
@@ -15,7 +15,7 @@ use dunlin_verbs::{
 /// Regions, completion queues and queue pairs of both hosts of a cluster.
 pub(crate) type Ends = ([SimRegion; 2], [SimCompletionQueue; 2], [SimQueuePair; 2]);
 
-/// An RC connection between both hosts of a cluster, whose timers are short.
+/// An RC connection between both hosts of a cluster, with short timers.
 pub(crate) fn connected(cluster: &Cluster) -> Ends {
     let hosts = cluster.hosts();
     connected_between(cluster, [hosts[0], hosts[1]], of_class(0))
@@ -84,7 +84,7 @@ pub(crate) fn connect(pairs: &mut [SimQueuePair; 2], attributes: ConnectAttribut
     }
 }
 
-/// Posts so many WRITEs of so many bytes to the first host's end.
+/// Posts `count` WRITEs of `bytes` to the first host's end.
 pub(crate) fn write(ends: &mut Ends, bytes: usize, count: u64) {
     let immediate = None;
     post(ends, bytes, count, |remote| Operation::Write {
@@ -93,7 +93,7 @@ pub(crate) fn write(ends: &mut Ends, bytes: usize, count: u64) {
     });
 }
 
-/// Posts so many READs of so many bytes to the first host's end.
+/// Posts `count` READs of `bytes` to the first host's end.
 pub(crate) fn read(ends: &mut Ends, bytes: usize, count: u64) {
     post(ends, bytes, count, |remote| Operation::Read { remote });
 }
@@ -113,7 +113,7 @@ fn post(ends: &mut Ends, bytes: usize, count: u64, operation: impl Fn(RemoteAddr
     }
 }
 
-/// Completions of the first host's end that have come since the last look, all of which have to be good.
+/// Number of completions of the first host's end since the last call, all of which must be successful.
 pub(crate) fn done(ends: &mut Ends) -> usize {
     let mut some = [Completion::EMPTY; 64];
     let count = ends.1[0].poll(&mut some).expect("no overrun");
