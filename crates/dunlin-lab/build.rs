@@ -1,5 +1,5 @@
-//! Hashes the sources that move a figure, so that the scorecard knows what it was made with: `src/freeze` compares them
-//! with the manifest.
+//! Hashes the sources that affect a figure, so that the scorecard records what it was made with: `src/freeze` compares
+//! them with the manifest.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 #[path = "src/freeze/source.rs"]
 mod source;
 
-/// What a freeze covers beside parameter files: the simulator, the prices of instructions, figures and loads, what runs
-/// the figures that are files, and what makes a verdict of what a figure gave. A file that comes into a folder is
-/// covered until somebody leaves it out.
+/// The files that a freeze covers in addition to parameter files: the simulator, the prices of instructions, figures
+/// and loads, the code that runs the figures that are files, and the code that makes verdicts of findings. A new file
+/// in one of these folders is covered unless it is left out below.
 const FROZEN: [&str; 19] = [
     "dunlin-sim/src",
     "dunlin-flor/src/effort.rs",
@@ -32,8 +32,9 @@ const FROZEN: [&str; 19] = [
     "dunlin-lab/src/score.rs",
 ];
 
-/// What of it moves no figure and no verdict: lists of modules, where a new figure stands; what no figure has (flows,
-/// networks of other simulators) or is for people (words of mistakes, tables of keys, what others measured); tests.
+/// The files of these that affect no figure and no verdict: lists of modules, such as that of the figures; code that no
+/// figure uses (flows, networks of other simulators) or that is for people (error messages, tables of keys, comparisons
+/// with others); tests.
 const LEFT_OUT: [&str; 9] = [
     "dunlin-lab/src/experiment/beside.rs",
     "dunlin-lab/src/experiment/flows/",
@@ -85,7 +86,7 @@ fn main() -> std::io::Result<()> {
     std::fs::write(out.join("sources.rs"), list)
 }
 
-/// Names and hashes of these places' files in order: in Rust, figures in TOML, and data.
+/// Names and hashes of the files at these places, in order: Rust sources, figures in TOML, and data.
 fn hashes(crates: &Path, places: &[&str]) -> std::io::Result<Vec<(String, String)>> {
     let mut files = Vec::new();
     for place in places {

@@ -1,15 +1,15 @@
-//! A database whose host crashes, on simulated hosts, from the crash until all is as before: the lease ends, an epoch
-//! begins, the machine comes back on another host and copies, and what its clients have of it meanwhile.
+//! A database on simulated hosts one of which crashes, from the crash until everything is as before: the lease ends, an
+//! epoch begins, and the machine restarts on another host and copies. Prints the clients' rate meanwhile.
 //!
 //! ```sh
 //! cargo run --release -p dunlin-lab --example failover -- 200 1000 1
 //! ```
 //!
-//! Megabytes of values of 1000 bytes, the lease in milliseconds, client threads with four transactions at once on each
-//! of two client machines. Three machines with eight pollers and a copy of every key each serve YCSB A by FLOCKTX.
-//! Machines, agents, clients and their drivers are those of `dunlin-txn`; the membership is one place, 200 us away.
-//! What requests and copying take of a core is in its `effort.rs`. How long more bytes take is in the example
-//! `recovery`, which copies alone.
+//! Arguments: megabytes of values of 1000 bytes, the lease in milliseconds, client threads with four transactions at
+//! once on each of two client machines. Three machines with eight pollers and a copy of every key each serve YCSB A by
+//! FLOCKTX. Machines, agents, clients and their drivers are those of `dunlin-txn`; the membership is one place, 200 us
+//! away. The core time of requests and copying is in its `effort.rs`. The example `recovery`, which only copies,
+//! measures larger amounts.
 
 #[path = "../tests/common/machines.rs"]
 mod machines;
@@ -32,7 +32,7 @@ const WINDOW_MS: u64 = 20;
 const VICTIM: usize = 1;
 type Failure = Box<dyn std::error::Error>;
 
-/// What clients have done since it was asked last.
+/// Results of clients since the last call.
 #[derive(Default)]
 struct Seen {
     committed: AtomicU64,
@@ -43,7 +43,7 @@ struct Seen {
     quiet: Mutex<(Option<Instant>, Duration)>,
 }
 
-/// Runs transactions until it is over.
+/// Runs transactions until told to stop.
 fn transact(database: &Database, number: u64, mut load: Ycsb, seen: &Seen, over: &AtomicBool) {
     let mut driver = database.driver_numbered(number, AT_ONCE).unwrap();
     let mut random = fastrand::Rng::with_seed(number + 1);
@@ -88,7 +88,7 @@ fn transact(database: &Database, number: u64, mut load: Ycsb, seen: &Seen, over:
     }
 }
 
-/// Runs for a window, and prints what clients have had of it; their rate in thousands a second.
+/// Runs for a window, and prints the clients' results; returns their rate in thousands per second.
 fn window(world: &mut World, seen: &Seen, what: &str) -> f64 {
     world.run_for(WINDOW_MS);
     let mut all = std::mem::take(&mut *seen.latencies_ns.lock().unwrap());
@@ -104,7 +104,7 @@ fn window(world: &mut World, seen: &Seen, what: &str) -> f64 {
     rate
 }
 
-/// Runs windows until it is so; the mean rate.
+/// Runs windows until the condition holds; returns the mean rate.
 fn windows(world: &mut World, seen: &Seen, what: &str, is: impl Fn(&World) -> bool) -> f64 {
     let (mut sum, mut count) = (0.0, 0.0);
     while !is(world) {

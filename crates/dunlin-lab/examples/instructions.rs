@@ -1,13 +1,13 @@
-//! Calls of 64 B between two simulated hosts, for counting what the RPC takes of a core:
+//! Calls of 64 B between two simulated hosts, for counting the instructions of the RPC:
 //!
 //! ```sh
 //! cargo build --release --example instructions -p dunlin-lab --config profile.release.debug=1
 //! valgrind --tool=callgrind target/release/examples/instructions flock 1 8 500 dispatched
 //! ```
 //!
-//! Preset, threads of the client, calls out of each, microseconds, and whether a dispatcher takes the answers. Two runs
-//! of different length give what a call takes; functions that look in vain are left out, for that has a price of its
-//! own. `effort.rs` of `dunlin-rpc` has what was found.
+//! Arguments: preset, threads of the client, outstanding calls of each, microseconds, and whether a dispatcher takes
+//! the answers. Two runs of different length give the cost of a call; functions that poll without success are left out,
+//! as that has a price of its own. The results are in `effort.rs` of `dunlin-rpc`.
 
 use dunlin::Preset;
 use dunlin_lab::load::{RpcBench, RpcPlan};

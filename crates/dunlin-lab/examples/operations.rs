@@ -1,4 +1,4 @@
-//! Operations of applications, without a call around them, for counting what they take of a core:
+//! Operations of applications, without a call around them, for counting their instructions:
 //!
 //! ```sh
 //! cargo build --release --example operations -p dunlin-lab --config profile.release.debug=1
@@ -6,14 +6,14 @@
 //! valgrind --tool=callgrind --toggle-collect='operations::looked_up*' target/release/examples/operations scan 2000
 //! ```
 //!
-//! What, and how often: what is collected is divided by that. The files of the figures (`scalerpc/metadata.rs`,
-//! `flock_16.rs`) have what was found.
+//! Arguments: the operation, and the number of repetitions, by which the count is divided. The results are in the files
+//! of the figures (`scalerpc/metadata.rs`, `flock_16.rs`).
 
 use dunlin_lab::load::{Index, Mdtest, Operation, Tree};
 use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
 
 const USAGE: &str = "operations mknod|rmnod|stat|readdir|get|scan COUNT";
-/// As the figures have them.
+/// As in the figures.
 const CLIENTS: usize = 120;
 const FILES: usize = 60;
 const KEYS: u64 = 1_000_000;
@@ -46,7 +46,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// What is counted.
+/// The function counted for operations on metadata.
 #[inline(never)]
 fn done(tree: &Tree, changes: bool, requests: &[Vec<u8>]) -> usize {
     let mut bytes = 0;
@@ -79,7 +79,7 @@ fn index(scans: bool, count: usize) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// What is counted.
+/// The function counted for operations on the index.
 #[inline(never)]
 fn looked_up(index: &Index, scans: bool, requests: &[Vec<u8>]) -> usize {
     let mut bytes = 0;

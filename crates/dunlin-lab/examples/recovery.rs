@@ -1,17 +1,17 @@
-//! A machine of a database comes back on simulated hosts: how long it takes to copy what the others have, and what
-//! their clients notice.
+//! A machine of a database restarts on simulated hosts: measures how long it takes to copy the data of the others, and
+//! the effect on their clients.
 //!
 //! ```sh
 //! cargo run --release -p dunlin-lab --example recovery -- 10 300000 1
 //! ```
 //!
-//! Gigabytes to copy, keys of 1000 bytes that there are (copied again and again until it is so much), client threads
+//! Arguments: gigabytes to copy, number of items of 1000 bytes (copied repeatedly up to that amount), client threads
 //! with four transactions at once on each of two client machines. Two machines have a copy of every key each and serve
-//! YCSB A; a third one asks both for the keys of which they are primary, chunk by chunk, one chunk of each at a time,
-//! as a machine that has joined a membership does (`dunlin_txn::recovery`). Stores, chunks and calls are those of
-//! `dunlin-txn`; what requests take of a core is in its `effort.rs`, what copying takes, too (measured by
-//! its example `copying`). Not here: the lease that must end before, the beginning of the epoch and the changes that
-//! reach the third machine while it copies. Those are in the example `failover`, with fewer bytes.
+//! YCSB A; a third one requests from both the keys of which they are primary, chunk by chunk, one chunk of each at a
+//! time, as a machine that has joined a membership does (`dunlin_txn::recovery`). Stores, chunks and calls are those of
+//! `dunlin-txn`; the core time of requests and of copying is in its `effort.rs` (the latter measured by its example
+//! `copying`). Not included: the lease that must end before, the beginning of the epoch and the changes that reach the
+//! third machine while it copies. Those are in the example `failover`, with fewer bytes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -26,7 +26,7 @@ use dunlin_sim::{Cluster, HostId, HostParameters, NicParameters, SimDevice, Swit
 use dunlin_verbs::{thread, Device, Work};
 
 const COPY: u16 = 7;
-/// An item of 1000 bytes is found, and put into a message; taken out of it, and stored.
+/// Times of an item of 1000 bytes: to find it, put it into a message, take it out of the message, and store it.
 const FOUND_NS: u64 = 330;
 const ENCODED_NS: u64 = 55;
 const DECODED_NS: u64 = 95;
@@ -37,7 +37,7 @@ const CLIENT_MACHINES: usize = 2;
 const WINDOW_NS: u64 = 10_000_000;
 type Failure = Box<dyn std::error::Error>;
 
-/// What clients have done since it was asked last.
+/// Results of clients since the last call.
 #[derive(Default)]
 struct Seen {
     committed: AtomicU64,
@@ -46,7 +46,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Thousands a second, median and 99th percentile of the latency in microseconds.
+    /// Thousands per second, median and 99th percentile of the latency in microseconds.
     fn take(&self, window_ns: u64) -> (f64, f64, f64) {
         let mut all = std::mem::take(&mut *self.latencies_ns.lock().expect("nobody panicked"));
         all.sort_unstable();
@@ -70,7 +70,7 @@ fn config(machine: u16, machines: u16, load: &Ycsb) -> StoreConfig {
     }
 }
 
-/// Charges the core for so many items.
+/// Charges the core for this many items.
 fn compute(items: usize, each_ns: u64) {
     SimDevice::charge(Work::Compute(items as u64 * each_ns));
 }
@@ -82,10 +82,10 @@ fn channel() -> ChannelConfig {
     }
 }
 
-/// The machines that serve, once all of them are there.
+/// The serving machines, once all of them exist.
 type Stores = OnceLock<Weak<Vec<LocalStore>>>;
 
-/// A machine that serves, and gives chunks to who asks.
+/// Starts a machine that serves, and sends chunks on request.
 fn serve(
     cluster: &Cluster,
     host: HostId,
@@ -115,7 +115,7 @@ fn serve(
     Ok(store)
 }
 
-/// Runs transactions until it is over.
+/// Runs transactions until told to stop.
 fn transact(mut driver: Driver, mut load: Ycsb, seed: u64, seen: &Seen, over: &AtomicBool) {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut begun: Vec<Option<Instant>> = vec![None; usize::from(AT_ONCE)];
@@ -154,7 +154,7 @@ fn transact(mut driver: Driver, mut load: Ycsb, seed: u64, seen: &Seen, over: &A
     }
 }
 
-/// Copies from one machine until all have given so many bytes together; says how many failed.
+/// Copies from one machine until all have sent this many bytes together.
 fn copy(client: &Client, to: &LocalStore, copied: &AtomicU64, bytes: u64) -> Result<(), Failure> {
     let mut cursor = 0u64;
     while copied.load(Ordering::Relaxed) < bytes {
@@ -165,7 +165,7 @@ fn copy(client: &Client, to: &LocalStore, copied: &AtomicU64, bytes: u64) -> Res
         compute(items.len(), DECODED_NS);
         to.adopt(&items, &|| compute(items.len(), STORED_NS))?;
         copied.fetch_add(answer.len() as u64, Ordering::Relaxed);
-        // From the beginning again, until it is enough.
+        // Starts over until it is enough.
         cursor = next.unwrap_or(0);
     }
     Ok(())
@@ -267,6 +267,6 @@ fn main() -> Result<(), Failure> {
         "{} transactions failed",
         seen.failed.load(Ordering::Relaxed)
     );
-    // Whoever waits for simulated threads does so on simulated ones: the process ends with all of them.
+    // Simulated threads must be awaited on simulated threads, so the process exits with all of them.
     std::process::exit(i32::from(seen.failed.load(Ordering::Relaxed) > 0));
 }

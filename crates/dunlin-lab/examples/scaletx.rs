@@ -1,12 +1,12 @@
-//! Why ScaleTX is behind its rivals here: one point of ScaleRPC Fig. 16, with what the NICs of the machines do for each
-//! transaction.
+//! Why ScaleTX is slower than its competitors here: one point of ScaleRPC Fig. 16, with the activity of the machines'
+//! NICs per transaction.
 //!
 //! ```sh
 //! cargo run --release -p dunlin-lab --example scaletx -- 160 read-only context_sets=2000 responder_sets=2000
 //! ```
 //!
-//! Clients; `read-only`, `read-write` or `smallbank`; then parameters of the NIC. The plan is that of the figure
-//! `scalerpc-transactions`.
+//! Arguments: clients; `read-only`, `read-write` or `smallbank`; then parameters of the NIC. The plan is that of the
+//! figure `scalerpc-transactions`.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ fn work(name: &str) -> Result<Work, Failure> {
     }
 }
 
-/// Of the machines that store, together.
+/// Counters of the storing machines, summed.
 fn sums(cluster: &Cluster) -> [f64; 6] {
     let stores = cluster.hosts().into_iter().take(STORES);
     stores.fold([0.0; 6], |sums, host| {

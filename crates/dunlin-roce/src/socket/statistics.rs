@@ -5,18 +5,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// Why a packet went no further, or what else is counted of packets.
+        /// A reason for which a packet was dropped, or another packet event that is counted.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum Count {
             $($(#[$doc])* $name,)*
         }
 
-        /// All of them.
+        /// All counters.
         pub const COUNTS: &[Count] = &[$(Count::$name,)*];
 
         impl Count {
-            /// Its name in metrics and on the command line.
+            /// The counter's name in metrics and on the command line.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$name => $text,)*
@@ -27,41 +27,41 @@ macro_rules! counts {
 }
 
 counts! {
-    /// No packet of RoCE, or of a kind that is not supported.
+    /// Not a RoCE packet, or of an unsupported kind.
     Malformed = "malformed",
-    /// The invariant CRC does not fit.
+    /// The invariant CRC is wrong.
     BadCrc = "bad_crc",
-    /// For a queue pair that does not exist.
+    /// The destination queue pair does not exist.
     UnknownQueuePair = "unknown_queue_pair",
-    /// Not from the connected peer's address and port.
+    /// The source is not the connected peer's address and port.
     WrongSource = "wrong_source",
-    /// Of another transport than the queue pair's, or it does not take packets in its state.
+    /// The transport is not the queue pair's, or the queue pair does not accept packets in its state.
     WrongState = "wrong_state",
-    /// Another queue key than the queue pair's.
+    /// The queue key is not the queue pair's.
     WrongKey = "wrong_key",
-    /// A packet before it is missing.
+    /// A packet before this one is missing.
     Gap = "gap",
-    /// It had been carried out before.
+    /// The packet had been processed before.
     Duplicate = "duplicate",
     /// No RECEIVE was posted for it.
     NoReceive = "no_receive",
-    /// Refused: a key, a range or a right was missing, or the request made no sense.
+    /// Refused: the key, range or access right is invalid, or the request is malformed.
     Refused = "refused",
-    /// Dropped by the state of its connection or for want of room.
+    /// Dropped because of the state of its connection or for lack of room.
     Dropped = "dropped",
-    /// Not taken: the socket's receive buffer was full.
+    /// Not received: the socket's receive buffer was full.
     ReceiveBufferFull = "receive_buffer_full",
     /// Not sent: the socket's buffer and the queue behind it were full.
     SendBufferFull = "send_buffer_full",
-    /// Not sent: the system refused.
+    /// Not sent: the system call failed.
     SendFailed = "send_failed",
-    /// Times that packets were sent again.
+    /// Number of times that packets were sent again.
     Retransmission = "retransmission",
-    /// Packets that came with the mark of a queue that grew long.
+    /// Packets that arrived with a congestion mark.
     CongestionMark = "congestion_mark",
-    /// Times that a peer said that our packets were marked.
+    /// Congestion notifications from peers about our packets.
     CongestionNotification = "congestion_notification",
-    /// Questions whether long packets come through, and answers to ours.
+    /// Probes of whether long packets get through, and answers to ours.
     Probe = "probe",
 }
 
