@@ -49,7 +49,7 @@ pub struct Counters {
     pub out_of_sequence: u64,
     /// Packets that arrived twice.
     pub duplicates: u64,
-    /// Times a sender went back to an earlier packet.
+    /// Number of times that a sender went back to an earlier packet.
     pub retransmissions: u64,
     /// Times the transport timer ran out.
     pub timeouts: u64,

@@ -10,7 +10,7 @@ use std::collections::BinaryHeap;
 
 use crate::random::mix;
 
-/// Virtual time in picoseconds since the cluster was made.
+/// Virtual time in picoseconds since the cluster was created.
 pub(crate) type Ps = u64;
 
 /// Picoseconds in a nanosecond.

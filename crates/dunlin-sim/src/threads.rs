@@ -16,7 +16,7 @@ pub(crate) fn host_of(number: u32) -> u16 {
     (number >> INDEX_BITS) as u16
 }
 
-/// The place of a thread among those of its host, in the order in which they began.
+/// Index of a thread among those of its host, in the order in which they began.
 pub(crate) fn index_of(number: u32) -> usize {
     number as usize & THREADS_MAX
 }

@@ -272,7 +272,7 @@ impl World {
         }
     }
 
-    /// Wakes the threads that poll a place in memory.
+    /// Wakes the threads that poll this range of memory.
     pub(crate) fn wake_watchers(&mut self, host: u16, key: u32, offset: u64, bytes: u64) {
         let mut at = 0;
         loop {

@@ -104,7 +104,7 @@ fn crowd(cluster: &Cluster, seed: u64, cores: usize, longest_ns: u64) -> u64 {
         let left = Arc::clone(&left);
         let mut steps = 0;
         let step = move |now: u64| {
-            // xorshift64 (Marsaglia 2003): others of the same core draw from their own copy.
+            // xorshift64 (Marsaglia 2003): each thread of a core draws from its own copy.
             dice ^= dice << 13;
             dice ^= dice >> 7;
             dice ^= dice << 17;

@@ -24,9 +24,9 @@ fn pcie_4_gbyte_s() -> f64 {
 }
 
 /// The paper's cluster, with four things declared. Nodes have 64 hardware threads, and cards PCIe 4.0. The paper's own
-/// messages end with a canary, so its NICs place WRITEs in order; the model's ConnectX-5 does not by itself. And no
-/// switch marks packets: the paper says nothing of congestion control, and the switch of that testbed marks nothing
-/// unless told to.
+/// messages end with a canary, so its NICs place WRITEs in order; the model's ConnectX-5 does not by default. And no
+/// switch marks packets: the paper does not mention congestion control, and the switch of that testbed marks no packets
+/// unless configured to.
 pub(super) fn cluster(machines: usize, effort: Effort) -> Cluster {
     let mut nic = effort.nic(NicParameters::connectx_5());
     nic.set("in_order_placement", 1.0).expect("a parameter");

@@ -219,7 +219,7 @@ pub struct CardPart {
     pub verdict: Verdict,
 }
 
-/// Measurements that parameters were fitted to and that are no claims: rows of their own behind the claims'.
+/// Measurements that parameters were fitted to and that are not claims: they have rows of their own behind the claims'.
 const MEASUREMENTS: [&str; 8] = [
     "symmetric UC WRITE 16 B, Connect-IB",
     "symmetric RC WRITE 32 B all signaled, Connect-IB",

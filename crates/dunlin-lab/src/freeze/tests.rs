@@ -224,7 +224,7 @@ fn a_card_without_a_figure_that_was_asked_for_refuses_a_freeze() {
         refused(&card, &[]),
         "the figure scalerpc-machines: no such core"
     );
-    // What somebody has made whole by hand is still without it.
+    // A card that was edited to be complete still lacks the figure.
     card.complete = true;
     assert!(refused(&card, &[]).contains("scalerpc-machines"));
 }
@@ -238,7 +238,7 @@ fn a_calibrating_row_that_misses_refuses_a_freeze() {
     of(&mut card, "SR-036").verdict = Verdict::Miss;
     assert_eq!(refused(&card, &[]), "SR-036, a calibrating row, misses");
     assert_eq!(allowed(&card, &admitted), Ok(()));
-    // Neither does a file make it a prediction, nor a prediction a row to admit.
+    // The card cannot make it a prediction, nor a prediction a row to admit.
     of(&mut card, "SR-036").class = Use::Predict;
     assert_eq!(refused(&card, &[]), "SR-036, a calibrating row, misses");
     let prediction = ["SR-036".to_owned(), "SR-041".to_owned()];

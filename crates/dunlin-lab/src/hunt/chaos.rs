@@ -71,7 +71,7 @@ impl Way<'_> {
         self.faults.cut_off.iter().any(cut) || self.meets(Packets::Lost)
     }
 
-    /// Whether they may overtake each other, which loses those of UC that are overtaken.
+    /// Whether they may overtake each other, which makes UC drop those that are overtaken.
     pub(super) fn delays(self) -> bool {
         self.meets(Packets::Late)
     }

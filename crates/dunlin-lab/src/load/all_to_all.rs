@@ -59,7 +59,8 @@ pub struct AllToAll {
 }
 
 impl AllToAll {
-    /// 32 bytes each way, everything batched, a handler of 20 ns (declared, as in all figures of this testbed).
+    /// Settings with 32 bytes each way, everything batched, a handler of 20 ns (declared, as in all figures of this
+    /// testbed).
     pub fn new(preset: Preset, threads: usize, pollers: usize) -> Self {
         Self {
             preset,

@@ -313,8 +313,8 @@ fn lanes_fail(dispatched: bool) {
     close(&cluster, 1, client);
 }
 
-/// FLOCK §8.3.1: as many responses go together as requests came together, so eight calls of one thread take eight
-/// messages each way. One in 64 is acknowledged.
+/// FLOCK §8.3.1: as many responses are sent together as requests arrived together, so eight calls of one thread take
+/// eight messages each way. One in 64 is acknowledged.
 #[test]
 fn each_message_is_answered_by_one() {
     let plan = RpcPlan::flock(Preset::QpPerThread, 1, 8);

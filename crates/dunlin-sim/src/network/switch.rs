@@ -34,7 +34,7 @@ pub(crate) struct Port {
     /// Paused priorities, a bit each.
     paused: u8,
     wakes: bool,
-    /// Bytes in the buffer that came in by this port, of each priority.
+    /// Bytes in the buffer that arrived at this port, of each priority.
     ingress_bytes: [u64; PRIORITIES],
     pause_sent: u8,
     headroom: Headroom,

@@ -71,7 +71,7 @@ super::file::parameters! {
     defaults {
     }
     files {
-        /// Two Xeon E5-2650 v4 (ScaleRPC; stands for FaSST's hosts too).
+        /// Two Xeon E5-2650 v4 (ScaleRPC; also represents FaSST's hosts).
         xeon_e5_v4 => "xeon-e5-v4.toml",
         /// Two Xeon Gold 5118 (RB²).
         xeon_gold_5118 => "xeon-gold-5118.toml",

@@ -34,7 +34,7 @@ super::file::parameters! {
         atomic,
         /// Engine time lost when a queue pair's context is not cached.
         context_miss,
-        /// Latency of fetching a context from host memory, beside the engine time.
+        /// Latency of fetching a context from host memory, in addition to the engine time.
         context_fetch,
         /// Engine time lost when a request's element is no longer cached.
         wqe_miss,

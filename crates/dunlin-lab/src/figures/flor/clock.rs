@@ -1,8 +1,8 @@
-//! Flor A.2.1: how often a NIC's clock has to be corrected that is asked every 100 us, and what asking takes.
+//! Flor A.2.1: how often a NIC's clock that is queried every 100 us has to be corrected, and the cost of a query.
 //!
 //! Declared: NICs' clocks are within 100 parts per million, as Ethernet allows a port's (IEEE 802.3), drawn for each by
-//! the seed; the processor's has no error. Each connection sends a message of 64 bytes every 50 us, so that a clock
-//! that is due is asked. What asking takes is set by FR-048, so that row shows that the charge arrives and no more.
+//! the seed; the processor's has no error. Each connection sends a message of 64 bytes every 50 us, so that a clock is
+//! queried when due. The cost of a query is set by FR-048, so that row shows only that it is charged.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -162,7 +162,7 @@ fn talk(mut link: Link, device: &SimDevice, run_ns: u64, counted: &Counted) {
 mod tests {
     use super::*;
 
-    /// With clocks that drift nine times as fast, and for less time, than the figure's.
+    /// With clocks that drift nine times as fast as the figure's, and for less time.
     #[test]
     fn clocks_are_asked_and_corrected() {
         let findings = run(Effort::new(true, 1));

@@ -3,8 +3,8 @@
 //! Declared before the first run, since the paper names no switch: shared buffers have 32 MB, which is what HPCC's
 //! authors take "from real device configurations" of the same network (Alibaba; SIGCOMM '19 §5.1, recalled), and a
 //! queue that is not paused may take eight times what is free (`dynamic_th` 3 of SONiC's profile
-//! `egress_lossy_profile`). Everything else is the file's Z9264F, with marks at 100 to 400 KB for each 25 Gb/s, as it
-//! says.
+//! `egress_lossy_profile`). Everything else is the Z9264F of the parameter file, with marks at 100 to 400 KB for each
+//! 25 Gb/s, as the file says.
 
 use dunlin_flor::connection::Deployment;
 use dunlin_sim::{HostParameters, NicParameters, SwitchParameters};
@@ -38,7 +38,7 @@ pub(super) fn drops(switch: &mut SwitchParameters) {
     switch.buffer_alpha = LOSSY_ALPHA;
 }
 
-/// A NIC under DCQCN or not; in a quick run, which is no experiment of the paper's, a ConnectX-5 as fast.
+/// A NIC with or without DCQCN; in a quick run, which is not an experiment of the paper, a ConnectX-5 at the same rate.
 pub(super) fn nic(dcqcn: bool, effort: Effort) -> NicParameters {
     let nic = match effort.quick {
         true => NicParameters::connectx_5(),

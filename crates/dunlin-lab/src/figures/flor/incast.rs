@@ -1,10 +1,10 @@
 //! Flor Fig. 10, §6: many hosts call one.
 //!
-//! Declared before the first run: the lossy queue has neither pauses nor DCQCN, as §7.6 says; the server polls by all
-//! of its 24 cores, since the paper does not tell; a connection over UC has no backups, which would take memory and do
-//! nothing; clients begin one after the other during the first 20 ms, and 200 ms are over when the window begins, since
-//! a window halves once in a round trip, which a full buffer makes 4.6 ms. With RC a NIC repeats after 17 ms without an
-//! answer; there the first 150 ms are counted.
+//! Declared before the first run: the lossy queue has neither pauses nor DCQCN, as §7.6 says; the server polls on all
+//! of its 24 cores, since the paper does not say; a connection over UC has no backups, which would take memory and do
+//! nothing; clients begin one after the other during the first 20 ms, and the window begins after 200 ms, since a
+//! congestion window halves once per round trip, which takes 4.6 ms with a full buffer. With RC a NIC repeats after 17
+//! ms without an answer; there the first 150 ms are counted.
 
 use dunlin_flor::connection::Deployment;
 use dunlin_sim::{Cluster, ClusterBuilder, Counters, HostId, SwitchId};

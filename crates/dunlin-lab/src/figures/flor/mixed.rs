@@ -1,18 +1,18 @@
-//! Flor §7.5, Fig. 9: NICs of two generations and of three vendors beside each other, under Flor.
+//! Flor §7.5, Fig. 9: NICs of two generations and of three vendors in one network, under Flor.
 //!
-//! NICs and switches are those of `flor-vendors`, whose rows set what is not known of them; nothing is set by the rows
-//! here. Declared before the first run, since the paper is silent:
+//! NICs and switches are those of `flor-vendors`, whose rows set what is not known about them; the rows here set
+//! nothing. Declared before the first run, since the paper is silent:
 //!
-//! - in the mesh of two generations requests are those of §7.4, 512 KB with answers of 128 B, eight out, by four
-//!   threads to each other host; XRDMA is what `go_back_n` has, the same messages by RC without chunks, with seven
-//!   retries. PFC and DCQCN are on for both (§7.5). Flor is judged over UC, and shown over RC;
-//! - between vendors all three ask both others at once, by 512 connections each (eight threads), requests of 64 KB,
-//!   four out as in `flor-vendors`. Flor is over RC there: the paper's first two configurations have the NICs' own
-//!   congestion control, which those of Intel and Broadcom have for RC alone in the model; without PFC their switch
-//!   drops what it has no room for (`dynamic_th` 3, as in `flor-incast`);
+//! - in the mesh of two generations requests are those of §7.4, 512 KB with answers of 128 B, eight outstanding, by
+//!   four threads to each other host; XRDMA is `go_back_n`, the same messages by RC without chunks, with seven retries.
+//!   PFC and DCQCN are on for both (§7.5). Flor is judged over UC, and shown over RC;
+//! - between vendors each of the three calls both others at once, over 512 connections each (eight threads), with
+//!   requests of 64 KB, four outstanding as in `flor-vendors`. Flor is over RC there: the paper's first two
+//!   configurations have the NICs' own congestion control, which those of Intel and Broadcom have only for RC in the
+//!   model; without PFC their switch drops packets without room (`dynamic_th` 3, as in `flor-incast`);
 //! - a fixed window is a bandwidth-delay product for each connection;
-//! - the least chunk is 1 KB (§7.1); what is written lands in memory that a thread's connections share; there are no
-//!   backups, so a connection whose retries end is lost, and seven are given.
+//! - the minimum chunk is 1 KB (§7.1); messages land in memory that a thread's connections share; there are no backups,
+//!   so a connection that exhausts its retries is lost, and there are seven.
 
 use dunlin_flor::connection::Deployment;
 use dunlin_sim::{Cluster, NicParameters};
@@ -122,7 +122,7 @@ fn common(deployment: Deployment, bytes: u32, gbit_s: f64, effort: Effort) -> Fl
     }
 }
 
-/// In a quick run, which is no experiment of the paper's, NICs and sizes are others.
+/// In a quick run, which is not an experiment of the paper, NICs and sizes differ.
 fn generations(deployment: Deployment, effort: Effort) -> Rates {
     let at_rate = |nic| NicParameters {
         link_gbit_s: MESH_GBIT_S,

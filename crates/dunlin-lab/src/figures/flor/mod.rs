@@ -1,8 +1,9 @@
 //! Flor's figures: requests as messages of logical connections, with short answers, between two hosts that poll.
 //!
 //! Declared, since the paper is silent: hosts are the Xeon Gold 5118 of RB²'s testbed; answers have 64 bytes; a
-//! connection's window is the deployment's, but one bandwidth-delay product where the paper switches control off
-//! (§7.3); XRDMA is not public, and is represented where RC is compared by the same messages by RC without chunks.
+//! connection's window is the deployment's, except one bandwidth-delay product where the paper switches congestion
+//! control off (§7.3); XRDMA is not public, and is represented where RC is compared by the same messages by RC without
+//! chunks.
 
 mod acks;
 mod calibration;

@@ -1,13 +1,12 @@
 //! Flor Fig. 8: full meshes within a pod and between two.
 //!
 //! Declared before the first run. A pod is one switch, a quarter of the testbed's hosts: 25 of 100 in the first and 4
-//! of 16 in the second, all as those of cluster A; within a pod those of the first are measured. Pods are joined by a
-//! spine, to which each has a link of half the rate of its hosts (the paper does not tell). XRDMA is what `go_back_n`
-//! has, the same messages by RC without chunks, with seven retries and DCQCN; switches of pods pause, the spine does
-//! not. Flor is over UC, within a pod on the lossless queue with DCQCN, between pods on the lossy one without (§7.4).
-//! Requests land in memory that a thread's connections share. Throughput of a pod is that of its clients' answered
-//! requests, in each of ten windows of 10 ms, in which each connection ends about one request; the paper's are of
-//! seconds.
+//! of 16 in the second, all like those of cluster A; within a pod those of the first are measured. Pods are joined by a
+//! spine, to which each has a link of half the rate of its hosts (the paper does not say). XRDMA is `go_back_n`, the
+//! same messages by RC without chunks, with seven retries and DCQCN; switches of pods pause, the spine does not. Flor
+//! is over UC, within a pod on the lossless queue with DCQCN, between pods on the lossy one without (§7.4). Requests
+//! land in memory that a thread's connections share. Throughput of a pod is that of its clients' answered requests, in
+//! each of ten windows of 10 ms, in which each connection completes about one request; the paper's are of seconds.
 
 use dunlin_flor::connection::Deployment;
 use dunlin_sim::{Cluster, ClusterBuilder};

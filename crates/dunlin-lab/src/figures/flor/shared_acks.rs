@@ -1,12 +1,12 @@
 //! Flor Fig. 16: round trips measured by acknowledgements that share the queue pair of the data.
 //!
 //! As Fig. 5, with ConnectX-4 Lx, 8 threads, 64 queue pairs, but with requests of 1 MB (A.2.2). Declared before the
-//! first run: answers are as long as requests, as they are in Fig. 5 (§5), so that acknowledgements have data beside
-//! them; everything is as it is by default, the congestion control too; the paper's accuracy is how long the round
-//! trips of the tail are measured. All is of one priority.
+//! first run: answers are as long as requests, as they are in Fig. 5 (§5), so that there are data in the direction of
+//! acknowledgements; everything has its default, including congestion control; the paper's accuracy is taken as the
+//! measured length of the round trips of the tail. Everything has one priority.
 //!
-//! Changed after the first run, whose verdict stands: 512 MB are out in each direction, a sixth of a second of the NIC,
-//! and the window of 20 ms had not one request that ended. It has 400 ms since, after 200.
+//! Changed after the first run, whose verdict stands: 512 MB are outstanding in each direction, a sixth of a second of
+//! the NIC, and not one request completed in the window of 20 ms. Since then it has 400 ms, after 200.
 
 use dunlin_flor::connection::Deployment;
 use dunlin_sim::NicParameters;

@@ -1,20 +1,20 @@
 //! Flor Fig. 11: the shuffle of a sort, in which every host sends to every other.
 //!
 //! Declared before the first run: 16 of cluster C's 48 hosts on one lossless switch, ConnectX-5 at 100 Gb/s under
-//! DCQCN; 1 TB over a thousand mappers and reducers makes pieces of 1 MB; four threads of a host, eight pieces out of
-//! each to each host. XRDMA is what `go_back_n` has, the same messages by RC without chunks; Flor is over UC. Time is
-//! what moving the same bytes takes, the inverse of the rate.
+//! DCQCN; 1 TB over a thousand mappers and reducers makes pieces of 1 MB; four threads of a host, eight pieces of each
+//! outstanding to each host. XRDMA is `go_back_n`, the same messages by RC without chunks; Flor is over UC. The time is
+//! that of moving the same bytes, the inverse of the rate.
 //!
 //! The running time of a mapper (FR-040), declared before its own first run and after that of FR-041: the paper does
-//! not say how long a mapper computes. Here it is what one of ours takes for the paper's 1 GB and 1000 reducers, 0.9 s:
-//! one thread reads, counts and checks 10^7 records in memory and copies each to the block of its partition (`cargo run
-//! --release -p dunlin-shuffle --example map -- 10000000 1000 9 /dev/shm`: 0.88 and 0.90 s, medians of two series of
-//! nine turns, 0.84 to 0.94; one of two virtual cores of an AMD EPYC at 2.6 GHz, others' programs stopped, 2026-11-27;
+//! not say how long a mapper computes. Here it is the time of one of ours for the paper's 1 GB and 1000 reducers, 0.9
+//! s: one thread reads, counts and checks 10^7 records in memory and copies each to the block of its partition (`cargo
+//! run --release -p dunlin-shuffle --example map -- 10000000 1000 9 /dev/shm`: 0.88 and 0.90 s, medians of two series
+//! of nine turns, 0.84 to 0.94; one of two virtual cores of an AMD EPYC at 2.6 GHz, other programs stopped, 2026-11-27;
 //! the hosts of the figure have another processor). 1000 mappers on 48 hosts are 21 on each of 24 cores: all run at
-//! once, each on a core of its own, and then send together what is for the 47 other hosts. A mapper's time is the sum
-//! of both: nothing of its computing and its shuffle overlaps, as the paper has a time of each. (In `dunlin-shuffle`
-//! they do overlap, and its mapper takes about as long as the longer of them.) Not counted: where the input comes from,
-//! and what cores take from each other's memory bandwidth.
+//! once, each on a core of its own, and then send together the data for the 47 other hosts. A mapper's time is the sum
+//! of both: its computation and its shuffle do not overlap, as the paper reports a time of each. (In `dunlin-shuffle`
+//! they do overlap, and its mapper takes about as long as the longer of them.) Not counted: reading the input, and
+//! contention of cores for memory bandwidth.
 
 use dunlin_flor::connection::Deployment;
 use dunlin_sim::{Cluster, HostParameters, NicParameters, SwitchParameters};
@@ -41,7 +41,7 @@ const THREADS: usize = 4;
 const MAPPERS: f64 = 1000.0;
 const CLUSTER_HOSTS: f64 = 48.0;
 const MAPPER_BYTES: f64 = 1e9;
-/// How long a mapper computes, without its shuffle.
+/// Computing time of a mapper, without its shuffle.
 const MAPPING_S: f64 = 0.9;
 
 fn cluster(hosts: usize, effort: Effort) -> Cluster {

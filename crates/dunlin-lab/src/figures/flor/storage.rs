@@ -1,10 +1,10 @@
 //! Flor Fig. 13: the network's part of a block store's requests of 4 KB.
 //!
-//! Declared before the first run: cluster C's ConnectX-5 at 100 Gb/s, two hosts, and no time for what the store itself
-//! does, which the paper does not tell and which would make every difference smaller. A write is a request of 4 KB with
-//! a short answer, a read a short request with an answer of 4 KB. XRDMA is the preset `xrdma` as in `flor-xrdma`, whose
-//! load has short answers, so that it is compared by writes. One thread with one request out for latencies; 8 threads
-//! with 8 for the rate. *HW R/C*, *HW R* and *SW* are Table 1's deployments within a pod: lossless, RC, UC.
+//! Declared before the first run: cluster C's ConnectX-5 at 100 Gb/s, two hosts, and no time for the store itself,
+//! which the paper does not report and which would make every difference smaller. A write is a request of 4 KB with a
+//! short answer, a read a short request with an answer of 4 KB. XRDMA is the preset `xrdma` as in `flor-xrdma`, whose
+//! load has short answers, so it is compared by writes. One thread with one outstanding request for latencies; 8
+//! threads with 8 for the rate. *HW R/C*, *HW R* and *SW* are Table 1's deployments within a pod: lossless, RC, UC.
 
 use dunlin_flor::connection::Deployment;
 use dunlin_sim::{Cluster, NicParameters};

@@ -1,20 +1,20 @@
 //! Flor Fig. 12, §7.7: clients change from XRDMA to Flor while they call, and from the lossless priority to another.
 //!
-//! Declared before the first run, since the paper says neither what is called nor how much: hosts and NICs are those of
-//! cluster C (Table 2); eight client hosts of sixteen threads call one server, which polls by ten threads for XRDMA and
-//! ten for Flor on its 24 cores, with requests of 16 KB and answers of 64 B. Each thread calls once in 250 us and waits
-//! for the answer, so the server's port is two thirds full, as a service has a load that the network does not set.
-//! Presets are those that users have, `xrdma` and `flor`, changed by `Client::change_preset` and
-//! `Client::change_traffic_class`: all clients at one instant, for connections are made in no virtual time. Flor's
-//! price of a chunk is charged before a chunk is posted, though it is that of its acknowledgement, too.
+//! Declared before the first run, since the paper states neither the calls nor their rate: hosts and NICs are those of
+//! cluster C (Table 2); eight client hosts of sixteen threads call one server, which polls with ten threads for XRDMA
+//! and ten for Flor on its 24 cores, with requests of 16 KB and answers of 64 B. Each thread calls once in 250 us and
+//! waits for the answer, so the server's port is two thirds full, as the load of a service is not determined by the
+//! network. Presets are those that users have, `xrdma` and `flor`, changed by `Client::change_preset` and
+//! `Client::change_traffic_class`: all clients at one instant, because connecting takes no virtual time. Flor's price
+//! of a chunk is charged before a chunk is posted, though it also covers the chunk's acknowledgement.
 //!
 //! One priority has pauses and marks, all others neither; XRDMA and Flor begin on it, the last change leaves it. NICs
-//! run DCQCN, of which nothing is left where nothing is marked. The device says that the network loses packets, since
-//! that priority is not the one of traffic that says nothing; so Flor is over UC under its own control (Table 1).
-//! Phases have windows of 5 ms; the paper's are minutes.
+//! run DCQCN, which has no effect where nothing is marked. The device reports that the network loses packets, since
+//! that priority is not the default one; so Flor is over UC under its own congestion control (Table 1). Phases have
+//! windows of 5 ms; the paper's are minutes.
 //!
-//! Later than the first run: threads keep time, as was declared. In that run each waited for 250 us after its answer,
-//! so that calls a second fell by as much as an answer took longer.
+//! Changed after the first run: threads call at fixed times, as was declared. In that run each waited for 250 us after
+//! its answer, so that calls per second fell by as much as answers took longer.
 
 use dunlin::Preset;
 use dunlin_sim::{Cluster, NicParameters, SwitchParameters};

@@ -1,14 +1,14 @@
-//! Flor §2.2, Fig. 1 and 2: NICs of two generations and of three vendors beside each other, by perftest.
+//! Flor §2.2, Fig. 1 and 2: NICs of two generations and of three vendors in one network, by perftest.
 //!
-//! Declared, since the paper is silent: WRITEs of 64 KB by RC at MTU 1024, four out on each queue pair, hosts as in all
-//! of Flor's figures. The switch is the model's Z9264F-ON with PFC, but it pauses a sender only when that holds an
-//! eighth of its buffer, as HPCC's switch does: at the 200 KB of its file it would pause before it marks. Between
-//! vendors (100 Gb/s) it marks by its file, which has HPCC's values; in the mesh (50 Gb/s) by those of DCQCN's paper
-//! for 40 Gb/s, in proportion, because with HPCC's nothing is marked there at all.
+//! Declared, since the paper is silent: WRITEs of 64 KB by RC at MTU 1024, four outstanding on each queue pair, hosts
+//! as in all of Flor's figures. The switch is the model's Z9264F-ON with PFC, but it pauses a sender only when the
+//! sender's packets occupy an eighth of its buffer, as HPCC's switch does: at the 200 KB of its file it would pause
+//! before it marks. Between vendors (100 Gb/s) it marks by its file, which has HPCC's values; in the mesh (50 Gb/s) by
+//! those of DCQCN's paper for 40 Gb/s, in proportion, because with HPCC's nothing is marked there at all.
 //!
-//! All rows here are `calibrate` or `exact`, and what has no other source is set by them: how a ConnectX-4 differs
-//! ([`older`]) and the marks of the mesh by FR-003, the window of a P2100G (its parameter file) by FR-004. FR-005 and
-//! FR-006 set nothing.
+//! All rows here are `calibrate` or `exact`, and parameters without another source are set by them: how a ConnectX-4
+//! differs ([`older`]) and the marks of the mesh by FR-003, the window of a P2100G (its parameter file) by FR-004.
+//! FR-005 and FR-006 set nothing.
 
 use dunlin_sim::{Cluster, ClusterBuilder, HostParameters, NicParameters, SwitchParameters};
 
@@ -39,10 +39,10 @@ pub(super) const VENDORS_GBIT_S: f64 = 100.0;
 const MARKS_AT_40_GBIT_S: (f64, f64, f64) = (5_000.0, 200_000.0, 0.01);
 const RESUME_BELOW_BYTES: f64 = 3_000.0;
 
-/// A ConnectX-4, whose DCQCN is not that of a ConnectX-5 (§2.2): it forgets what its rate was with every cut, as the
-/// algorithm was published (`clamp_target`), and rises every 680 us, which FR-003 says and nothing else. With 300 us it
-/// made 46.0 Gb/s beside 46.1 of a ConnectX-5, with 600 us 34.5 beside 46.2, with 900 us 23.3; those were without the
-/// least time between two cuts (`reduce_interval_ns`), with which it makes 31.5 in place of 30.5.
+/// A ConnectX-4, whose DCQCN is not that of a ConnectX-5 (§2.2): it forgets its previous rate with every cut, as the
+/// algorithm was published (`clamp_target`), and rises every 680 us, for which FR-003 is the only source. With 300 us
+/// it made 46.0 Gb/s compared with 46.1 of a ConnectX-5, with 600 us 34.5 compared with 46.2, with 900 us 23.3; those
+/// were without the minimum time between two cuts (`reduce_interval_ns`), with which it makes 31.5 instead of 30.5.
 pub(super) fn older() -> NicParameters {
     NicParameters {
         clamp_target: 1.0,
@@ -94,9 +94,9 @@ fn plan(queue_pairs: usize) -> Perftest {
     }
 }
 
-/// Many periods of DCQCN's increase (300 us), but not many of those of [`older`]: after 60 ms in place of 20 a
-/// ConnectX-4 sends 45.8 Gb/s in the mesh, beside 46.2 of a ConnectX-5. So FR-003 sets what the model does before its
-/// rates come to rest.
+/// Many periods of DCQCN's increase (300 us), but not many of those of [`older`]: after 60 ms instead of 20 a
+/// ConnectX-4 sends 45.8 Gb/s in the mesh, compared with 46.2 of a ConnectX-5. So FR-003 sets the behaviour of the
+/// model before its rates settle.
 fn window(effort: Effort) -> Window {
     let share = share(8, effort);
     Window {

@@ -1,9 +1,10 @@
 //! Flor §7.2 and Table 3: one thread's bandwidth by XRDMA and by Flor.
 //!
-//! XRDMA is the preset `xrdma`, calls of the RPC with requests of one size and answers of 64 bytes; Flor is what
-//! `flor-thread` has, messages with its price of a chunk. Declared before the first run: eight requests out, one thread
-//! of the client and one of the server, requests up to 1 MB as in the paper (§7.2: from 4 KB); 200 Gb/s is a ConnectX-6
-//! Dx whose link has twice the rate, and nothing else; Table 3's sizes are not told, so that the best of all counts.
+//! XRDMA is the preset `xrdma`, calls of the RPC with requests of one size and answers of 64 bytes; Flor is that of
+//! `flor-thread`, messages with its price of a chunk. Declared before the first run: eight requests outstanding, one
+//! thread of the client and one of the server, requests up to 1 MB as in the paper (§7.2: from 4 KB); 200 Gb/s is a
+//! ConnectX-6 Dx whose link has twice the rate, and nothing else; the sizes of Table 3 are not given, so the best of
+//! all counts.
 
 use dunlin_flor::connection::Deployment;
 use dunlin_sim::{Cluster, NicParameters};

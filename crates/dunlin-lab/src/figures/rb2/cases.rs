@@ -28,14 +28,14 @@ pub(in crate::figures) const HTTP: Figure = Figure {
 
 /// A record: flow key, timestamp, sequence, size.
 const RECORD: usize = 40;
-/// One access to memory that is in no cache: a flow's counter among a hundred thousand. Declared.
+/// One access to memory that misses all caches: a flow's counter among a hundred thousand. Declared.
 const MISS_NS: u64 = 90;
 /// Such accesses of a GET: the node of the index, then the value. L5's YCSB, which reads 16 B as well, is a chained
 /// hash table of 100,000 values of 1,000 B (`util/ycsb.h` of its source); MICA counts two, too.
 const LOOKUPS: u64 = 2;
-/// Drawing the next key by a skewed law. Declared.
+/// Drawing the next key from a skewed distribution. Declared.
 const DRAW_NS: u64 = 20;
-/// Parsing and making the heads of an HTTP message. Declared.
+/// Parsing and creating the headers of an HTTP message. Declared.
 const HTTP_NS: u64 = 500;
 
 fn designs() -> [Design; 4] {
@@ -132,7 +132,7 @@ fn database(effort: Effort) -> Findings {
 }
 
 fn http(effort: Effort) -> Findings {
-    // The head of a GET and of its response, and the file.
+    // The header of a GET and of its response, and the file.
     const ASK: usize = 96;
     const FILE: usize = 1024;
     const ANSWER: usize = 128 + FILE;

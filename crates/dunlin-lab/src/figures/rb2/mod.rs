@@ -2,7 +2,7 @@
 //! `dunlin-ring`.
 //!
 //! The testbed is the paper's (§V-A): two hosts with Xeon Gold 5118 and ConnectX-5 behind an InfiniBand switch, N =
-//! 128, slot size is message size. FaRM is the paper's modification for a NIC that places in any order.
+//! 128, slot size is message size. FaRM is the paper's modification for a NIC that places out of order.
 
 mod cases;
 mod latency;
@@ -26,15 +26,15 @@ use crate::load::{
     dialogue, one_requester, stream, Answered, Compute, Dialogue, Hosts, Plan, Streamed, Window,
 };
 
-/// What a copy to `volatile` bytes costs beyond `copy_byte_ns`. Compilers make a loop of five fused operations a byte
-/// of it (load, two additions, store, compare and branch), of which Skylake renames four a cycle, at 2.3 GHz. The same
-/// loop took 2.0 cycles where it could be measured, on a Zen 3.
+/// The cost per byte of a copy to `volatile` bytes beyond `copy_byte_ns`. Compilers make it a loop of five fused
+/// operations per byte (load, two additions, store, compare and branch), of which Skylake renames four per cycle, at
+/// 2.3 GHz. The same loop took 2.0 cycles where it could be measured, on a Zen 3.
 const VOLATILE_BYTE_NS: f64 = 1.25 / 2.3 - 0.1;
 
 /// Bytes of a pointer, which is sent inline.
 const POINTER_BYTES: f64 = 8.0;
 
-/// L5 as its open source has it, which is what the paper measured (§V-A); Table I says lazy push and a tail instead.
+/// L5 as in its open source, which is what the paper measured (§V-A); Table I says lazy push and a tail instead.
 /// `sendParanoid` of `VirtualRDMARingBuffer` WRITEs the data and then the length, which the receiver polls and zeroes;
 /// a sender without room READs the position that the receiver stores after every message: so γ is the whole ring.
 const L5: Design = Design {
@@ -61,7 +61,7 @@ fn records(design: Design, bytes: usize) -> RingConfig {
 /// The paper's testbed.
 fn testbed(effort: Effort) -> Hosts {
     let mut nic = effort.nic(NicParameters::connectx_5());
-    // On InfiniBand, where the file is for Ethernet.
+    // For InfiniBand; the file is for Ethernet.
     nic.header_bytes = 26.0;
     Hosts {
         seed: effort.seed,
@@ -71,9 +71,9 @@ fn testbed(effort: Effort) -> Hosts {
     }
 }
 
-/// The testbed as `design` uses it, as far as its source or the paper tells.
+/// The testbed as `design` uses it, as far as its source or the paper says.
 ///
-/// Inline: L5 asks for it up to the limit of the queue pair (`setInline` of its WRITEs). SocksDirect's
+/// Inline: L5 requests it up to the limit of the queue pair (`setInline` of its WRITEs). SocksDirect's
 /// `post_rdma_write` names a segment and sets no such flag. RB² WRITEs its slots from a registered array (§III-B,
 /// Algorithm 1 lines 7 and 14), and the paper does not mention inline data at all; its pointers are left inline. Huge
 /// pages: RB² and FaRM (Table I).
@@ -90,8 +90,8 @@ fn testbed_of(design: &Design, effort: Effort) -> Hosts {
     hosts
 }
 
-/// What making a message takes beside what the ring charges, in nanoseconds: nothing but the rest of L5's copy, which
-/// is to `volatile` bytes and so goes byte by byte; the ring has charged it as an ordinary one.
+/// Time to create a message in addition to what the ring charges, in nanoseconds: only the rest of L5's copy, which is
+/// to `volatile` bytes and so goes byte by byte; the ring has charged it as an ordinary one.
 fn making_ns(design: &Design, bytes: usize) -> u64 {
     if design.name == L5.name {
         (bytes as f64 * VOLATILE_BYTE_NS) as u64
@@ -109,11 +109,11 @@ fn messages(design: &Design, bytes: usize) -> Compute {
     }
 }
 
-/// Long enough to write the whole ring before and several times during the measurement, as messages are told of in
-/// bursts; at least a fifth of a millisecond. Quickly it is once before and once during it.
+/// Long enough to write the whole ring before the measurement and several times during it, as messages are announced in
+/// bursts; at least a fifth of a millisecond. In a quick run, once before and once during it.
 fn window(bytes: usize, effort: Effort) -> Window {
     let (warm, messages) = if effort.quick { (130, 130) } else { (160, 768) };
-    // A hundred gigabits a second are 0.08 ns a byte.
+    // A hundred gigabits per second are 0.08 ns per byte.
     let time = |messages: u64| (bytes as u64 * messages * 8 / 100).max(200_000);
     Window {
         warm_ns: time(warm),
@@ -156,7 +156,8 @@ fn ping_pong(design: Design, bytes: usize, threads: usize, effort: Effort) -> An
     dialogue(&testbed_of(&design, effort), plan)
 }
 
-/// Raw WRITEs as perftest's `ib_write_bw` makes them: one at a time, 128 under way, few completions. Millions a second.
+/// Raw WRITEs as perftest's `ib_write_bw` makes them: one at a time, 128 outstanding, few completions. Millions per
+/// second.
 fn raw_writes(bytes: usize, effort: Effort) -> f64 {
     let plan = Plan {
         signal_every: 64,

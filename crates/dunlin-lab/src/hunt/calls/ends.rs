@@ -12,7 +12,7 @@ pub(super) struct Cause {
     pub(super) live: bool,
     /// A connection between its host and the server's may have been lost.
     pub(super) breaks: bool,
-    /// The connection to the other server, which handlers ask, may have been lost.
+    /// The connection to the other server, which handlers call, may have been lost.
     pub(super) second: bool,
     /// If `second`: calls of its client that need the other server may have kept all places of a lane for as long as
     /// calls wait.
