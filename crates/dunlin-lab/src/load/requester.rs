@@ -79,7 +79,7 @@ pub struct Plan {
     pub choice: Choice,
     /// Distance of the remote places, used in turn or at random, and their number.
     pub places: (u64, u64),
-    /// Each place is used by a thread of its own: first place and number of places.
+    /// Seed of the thread's random choices.
     pub seed: u64,
 }
 

@@ -28,7 +28,7 @@ pub struct SimQueuePair {
     pub(super) number: u32,
     pub(super) transport: Transport,
     pub(super) own_receives: bool,
-    /// The addresses of a queue pair's datagrams are checked against the cluster.
+    /// MTU of the NIC, part of the queue pair's address.
     mtu_bytes: u32,
 }
 
