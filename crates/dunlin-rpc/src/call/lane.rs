@@ -10,6 +10,7 @@ use dunlin_verbs::{AnyRegion, CompletionChannel, PeerMemory, PeerSource, VerbsEr
 
 use crate::call::own::Own;
 use crate::call::wanted::{RegionKey, Wanted};
+pub(crate) use crate::channel::buffers::Body;
 use crate::channel::buffers::{Bytes, BytesMut};
 pub(crate) use crate::channel::call_id::CallId;
 use crate::channel::one_sided::Attached;
@@ -19,30 +20,6 @@ use crate::HandlerId;
 
 /// Maximum number of one-sided operations that wait for a flush.
 pub(crate) const OPERATIONS_STAGED: usize = 16;
-
-/// The body of a request.
-pub(crate) enum Body<'a> {
-    /// Bytes of the caller, copied.
-    Bytes(&'a [u8]),
-    /// A buffer from [`Lane::buffer`], sent as it is.
-    Buffer(Box<dyn BytesMut>),
-}
-
-impl Body<'_> {
-    /// The bytes, wherever they are.
-    #[inline]
-    pub(crate) fn bytes(&self) -> &[u8] {
-        match self {
-            Body::Bytes(bytes) => bytes,
-            Body::Buffer(buffer) => buffer.bytes_ref(),
-        }
-    }
-
-    /// Takes the body and leaves an empty one.
-    pub(crate) fn take(&mut self) -> Self {
-        std::mem::replace(self, Body::Bytes(&[]))
-    }
-}
 
 /// Checks that the other side accepts a message of this length.
 ///

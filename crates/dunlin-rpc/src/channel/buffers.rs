@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use dunlin_verbs::process::Generation;
 use dunlin_verbs::{Access, Device, Region, VerbsError};
 
+use super::message::Descriptor;
 use super::one_sided::Registration;
 use super::ChannelError;
 
@@ -89,12 +90,32 @@ impl<D: Device> BufferPool<D> {
         })
     }
 
+    /// Takes a buffer and copies `bytes` into it.
+    pub(crate) fn copied(self: &Arc<Self>, bytes: &[u8]) -> Result<Buffer<D>, ChannelError> {
+        let buffer = self.take(bytes.len()).map_err(ChannelError::memory)?;
+        buffer.region.memory().write(0, bytes);
+        Ok(buffer)
+    }
+
+    /// Returns a payload in a buffer of this pool: itself if it is in one, otherwise a copy. A buffer from an earlier
+    /// connection, or from another kind of lane, has no key that is valid here.
+    pub(crate) fn export(self: &Arc<Self>, body: Body<'_>) -> Result<Buffer<D>, ChannelError> {
+        match body {
+            Body::Bytes(bytes) => self.copied(bytes),
+            Body::Buffer(buffer) => match downcast::<Buffer<D>>(buffer) {
+                Ok(own) if Arc::ptr_eq(&own.pool, self) => Ok(own),
+                Ok(foreign) => self.copied(foreign.bytes_ref()),
+                Err(foreign) => self.copied(foreign.bytes_ref()),
+            },
+        }
+    }
+
     /// Allocates memory that no peer can access, for a user to own and fill.
     pub(crate) fn allocate_own(&self, length: usize) -> Result<D::Region, ChannelError> {
         let access = Access::LOCAL_WRITE;
         let allocate = |()| self.device.allocate_region(&self.domain, length, access);
         let room = crate::memory::room_for(length).map_err(VerbsError::from);
-        room.and_then(allocate).map_err(no_memory)
+        room.and_then(allocate).map_err(ChannelError::memory)
     }
 
     /// Registers memory allocated in this way, here or elsewhere, for requests of this side. `None`: it belongs to
@@ -111,7 +132,7 @@ impl<D: Device> BufferPool<D> {
             Some(region) => Some(region),
             None => {
                 let adopted = self.device.adopt_region(&self.domain, memory, access);
-                adopted.map_err(no_memory)?
+                adopted.map_err(ChannelError::memory)?
             }
         };
         Ok(region.map(|region| -> Arc<dyn Any + Send + Sync> { Arc::new(region) }))
@@ -132,8 +153,28 @@ impl<D: Device> BufferPool<D> {
     }
 }
 
-fn no_memory(error: VerbsError) -> ChannelError {
-    ChannelError::memory(error.to_string())
+/// The payload of a message, which is exported if it is long.
+pub(crate) enum Body<'a> {
+    /// Bytes of the caller, copied.
+    Bytes(&'a [u8]),
+    /// A buffer that was filled in place, sent as it is if its lane sends it.
+    Buffer(Box<dyn BytesMut>),
+}
+
+impl Body<'_> {
+    /// The bytes, wherever they are.
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Body::Bytes(bytes) => bytes,
+            Body::Buffer(buffer) => buffer.bytes_ref(),
+        }
+    }
+
+    /// Takes the body and leaves an empty one.
+    pub(crate) fn take(&mut self) -> Self {
+        std::mem::replace(self, Body::Bytes(&[]))
+    }
 }
 
 /// A buffer that returns to its pool when it is dropped. It has one owner.
@@ -155,14 +196,14 @@ impl<D: Device> Buffer<D> {
         self.length
     }
 
-    /// Whether it came from `pool`.
-    pub(crate) fn is_of(&self, pool: &Arc<BufferPool<D>>) -> bool {
-        Arc::ptr_eq(&self.pool, pool)
-    }
-
-    /// Copies `bytes` in, from the start.
-    pub(crate) fn fill(&self, bytes: &[u8]) {
-        self.region.memory().write(0, bytes);
+    /// What the peer needs to READ the bytes in use.
+    pub(crate) fn descriptor(&self) -> Descriptor {
+        let remote = self.region.remote();
+        Descriptor {
+            address: remote.address,
+            length: self.length as u64,
+            key: remote.key.0,
+        }
     }
 }
 

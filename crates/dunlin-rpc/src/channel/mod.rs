@@ -12,7 +12,7 @@ use std::fmt::Debug;
 use std::ops::DerefMut;
 use std::sync::Arc;
 
-use dunlin_verbs::{Device, QueuePair, Region};
+use dunlin_verbs::{Device, QueuePair};
 
 pub(crate) mod batch;
 pub(crate) mod buffers;
@@ -42,7 +42,7 @@ pub(crate) mod upcoming;
 
 use buffers::{Buffer, BufferPool};
 use carrier::Carrier;
-use message::{Descriptor, Header, Kind, DESCRIPTOR_BYTES};
+use message::{Header, Kind, DESCRIPTOR_BYTES};
 use ring::RingChannel;
 use upcoming::Upcoming;
 
@@ -115,13 +115,7 @@ pub(crate) trait Channel:
 
     /// Queues a message that describes where the payload in `buffer` is.
     fn push_long(&mut self, kind: Kind, handler: u16, call: u64, buffer: &Buffer<Self::Device>) {
-        let remote = buffer.region().remote();
-        let descriptor = Descriptor {
-            address: remote.address,
-            length: buffer.len() as u64,
-            key: remote.key.0,
-        };
-        self.push(kind, handler, call, &descriptor.encode());
+        self.push(kind, handler, call, &buffer.descriptor().encode());
     }
 
     /// What a handler needs: the payload of the last received message, and the place for the response's, if the caller
@@ -287,8 +281,8 @@ impl ChannelError {
 
     /// The device refused more memory for a long message.
     #[cold]
-    pub(crate) fn memory(why: String) -> Self {
-        Self(Box::new(Fault::Memory(why)))
+    pub(crate) fn memory(why: impl ToString) -> Self {
+        Self(Box::new(Fault::Memory(why.to_string())))
     }
 
     /// An error of this side: a write would exceed the free space of the peer's ring.

@@ -18,7 +18,7 @@ use crate::call::lane::{
 use crate::call::own::{Own, Registered};
 use crate::call::slots::Slots;
 use crate::call::wanted::{RegionKey, Wanted};
-use crate::channel::buffers::{downcast, Buffer, BytesMut};
+use crate::channel::buffers::BytesMut;
 use crate::channel::message::{Kind, DESCRIPTOR_BYTES};
 use crate::channel::one_sided::{Attached, OneSided, Verb, NAME_BYTES_MAX};
 use crate::channel::{Channel, ChannelError};
@@ -221,26 +221,7 @@ impl<C: Channel> Lane for ChannelLane<C> {
             return Ok(Some(call));
         }
         // Whatever may fail comes before the call exists.
-        let export = match body.take() {
-            Body::Bytes(bytes) => {
-                let export = self.core.channel.export(length)?;
-                export.fill(bytes);
-                export
-            }
-            Body::Buffer(buffer) => {
-                // A buffer made by an earlier connection, or by another kind of lane, cannot be used here.
-                let copied = |foreign: &[u8]| {
-                    let export = self.core.channel.export(length)?;
-                    export.fill(foreign);
-                    Ok::<_, ChannelError>(export)
-                };
-                match downcast::<Buffer<C::Device>>(buffer) {
-                    Ok(own) if self.core.channel.owns(&own) => own,
-                    Ok(foreign) => copied(foreign.bytes_ref())?,
-                    Err(foreign) => copied(foreign.bytes_ref())?,
-                }
-            }
-        };
+        let export = self.core.channel.exports().export(body.take())?;
         let Some(call) = self.calls.slots.begin(tag, ()) else {
             return Ok(None);
         };
@@ -291,10 +272,9 @@ impl<C: Channel> Lane for ChannelLane<C> {
         if !self.takes_operation()? {
             return Ok(Submitted::Full);
         }
-        let verb = wanted.verb(self.core.channel.inline_bytes(), |bytes| {
-            let export = self.core.channel.export(bytes.len())?;
-            export.fill(bytes);
-            Ok(Arc::new(export))
+        let channel = &self.core.channel;
+        let verb = wanted.verb(channel.inline_bytes(), |bytes| {
+            Ok(Arc::new(channel.exports().copied(bytes)?))
         })?;
         Ok(self.stage(remote, verb, tag))
     }
@@ -372,7 +352,8 @@ impl<C: Channel> Lane for ChannelLane<C> {
 
     fn buffer(&mut self, length: usize) -> Result<Box<dyn BytesMut>, CallError> {
         check_length(length, self.core.channel.longest())?;
-        Ok(Box::new(self.core.channel.export(length)?))
+        let buffer = self.core.channel.exports().take(length);
+        Ok(Box::new(buffer.map_err(ChannelError::memory)?))
     }
 
     fn outstanding(&self) -> usize {

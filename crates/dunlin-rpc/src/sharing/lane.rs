@@ -11,8 +11,8 @@ use super::ports::{Held, Mine, Ports};
 use super::status::{LaneFigures, Status};
 use super::Discipline;
 use crate::admission::Standing;
-use crate::channel::buffers::{downcast, Buffer, BufferPool, BytesMut};
-use crate::channel::message::{Descriptor, DESCRIPTOR_BYTES};
+use crate::channel::buffers::{Body, BufferPool, BytesMut};
+use crate::channel::message::DESCRIPTOR_BYTES;
 use crate::channel::one_sided::{Attached, Registration};
 use crate::channel::ring::RingChannel;
 use crate::channel::{Channel, ChannelError};
@@ -71,22 +71,14 @@ pub(crate) trait SharedLane: Send + Sync {
     fn buffer(&self, length: usize) -> Result<Box<dyn BytesMut>, CallError>;
     /// Puts a long request into this lane's memory, as it is or by copying, and returns it with the descriptor that
     /// represents it in the ring.
-    fn export(&self, body: Exported<'_>) -> Result<Export, CallError>;
-    /// The same for a request that another lane of the handle has exported and the server has not read.
-    fn export_again(&self, buffer: &dyn Any) -> Result<Export, CallError>;
+    fn export(&self, body: Body<'_>) -> Result<Export, CallError>;
     /// Ends the lane: outstanding calls fail with this error.
     fn close(&self, node: &Node, ports: &Ports, error: CallError);
 }
 
-/// A long request.
-pub(crate) enum Exported<'a> {
-    Bytes(&'a [u8]),
-    Buffer(Box<dyn BytesMut>),
-}
-
 /// A long request in memory that the server may read.
 pub(crate) struct Export {
-    pub(crate) buffer: Box<dyn Any + Send>,
+    pub(crate) buffer: Box<dyn BytesMut>,
     pub(crate) descriptor: [u8; DESCRIPTOR_BYTES],
 }
 
@@ -260,9 +252,7 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
     }
 
     fn source(&self, bytes: &[u8]) -> Result<Arc<dyn Any + Send + Sync>, CallError> {
-        let buffer = self.take_export(bytes.len())?;
-        buffer.fill(bytes);
-        Ok(Arc::new(buffer))
+        Ok(Arc::new(self.exports.copied(bytes)?))
     }
 
     fn allocate(&self, length: usize) -> Result<Arc<dyn AnyRegion>, CallError> {
@@ -410,47 +400,16 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
     }
 
     fn buffer(&self, length: usize) -> Result<Box<dyn BytesMut>, CallError> {
-        if length > self.longest {
-            return Err(CallError::TooLong {
-                bytes: length,
-                limit: self.longest,
-            });
-        }
-        Ok(Box::new(self.take_export(length)?))
+        let buffer = self.exports.take(length);
+        Ok(Box::new(buffer.map_err(ChannelError::memory)?))
     }
 
-    fn export(&self, body: Exported<'_>) -> Result<Export, CallError> {
-        let copy = |bytes: &[u8]| {
-            let export = self.take_export(bytes.len())?;
-            export.fill(bytes);
-            Ok::<_, CallError>(export)
-        };
-        let export = match body {
-            Exported::Bytes(bytes) => copy(bytes)?,
-            Exported::Buffer(buffer) => match downcast::<Buffer<D>>(buffer) {
-                Ok(own) if own.is_of(&self.exports) => own,
-                // It was made for another lane, or by another kind of lane: its key is not valid here.
-                Ok(foreign) => copy(foreign.bytes_ref())?,
-                Err(foreign) => copy(foreign.bytes_ref())?,
-            },
-        };
-        let remote = dunlin_verbs::Region::remote(export.region());
-        let descriptor = Descriptor {
-            address: remote.address,
-            length: export.bytes_ref().len() as u64,
-            key: remote.key.0,
-        };
+    fn export(&self, body: Body<'_>) -> Result<Export, CallError> {
+        let buffer = self.exports.export(body)?;
         Ok(Export {
-            descriptor: descriptor.encode(),
-            buffer: Box::new(export),
+            descriptor: buffer.descriptor().encode(),
+            buffer: Box::new(buffer),
         })
-    }
-
-    fn export_again(&self, buffer: &dyn Any) -> Result<Export, CallError> {
-        match buffer.downcast_ref::<Buffer<D>>() {
-            Some(buffer) => self.export(Exported::Bytes(buffer.bytes_ref())),
-            None => unreachable!("a handle keeps to one device"),
-        }
     }
 
     fn close(&self, node: &Node, ports: &Ports, error: CallError) {
@@ -464,14 +423,6 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
                 thread::sleep(crate::config::UNHEARD_PAUSE);
             }
         }
-    }
-}
-
-impl<D: Device> RingSharedLane<D> {
-    fn take_export(&self, length: usize) -> Result<Buffer<D>, CallError> {
-        self.exports
-            .take(length)
-            .map_err(|error| ChannelError::memory(error.to_string()).into())
     }
 }
 

@@ -3,7 +3,6 @@
 //! The leader of a lane hands out what arrived on it: to its own calls directly, to others through the mailbox of their
 //! port.
 
-use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
@@ -17,6 +16,7 @@ use super::statistics::Counts;
 use crate::call::core::{no_such_call, two_answers};
 use crate::call::lane::{Answer, CallId, Sink};
 use crate::call::reply::Reply;
+use crate::channel::buffers::BytesMut;
 use crate::channel::ChannelError;
 use crate::config::REST;
 use crate::error::CallError;
@@ -47,7 +47,7 @@ pub(crate) struct Port {
     inbound: Sender<Delivered>,
     pub(crate) mailbox: Receiver<Delivered>,
     /// Long requests, as long as the server may read them.
-    exports: Mutex<Vec<(u16, Box<dyn Any + Send>)>>,
+    exports: Mutex<Vec<(u16, Box<dyn BytesMut>)>>,
     /// The lane that the thread scheduler wants for it, and the serial number of the lane on which its calls are
     /// outstanding.
     pub(crate) assigned: AtomicUsize,
@@ -102,20 +102,20 @@ impl Port {
     }
 
     /// Keeps a long request until its answer.
-    pub(crate) fn keep(&self, slot: u16, export: Box<dyn Any + Send>) {
+    pub(crate) fn keep(&self, slot: u16, export: Box<dyn BytesMut>) {
         self.exports().push((slot, export));
         self.slots[usize::from(slot)].fetch_or(EXPORTS, Ordering::Relaxed);
     }
 
     /// Takes what was kept for a slot.
-    pub(crate) fn take_kept(&self, slot: u16) -> Option<Box<dyn Any + Send>> {
+    pub(crate) fn take_kept(&self, slot: u16) -> Option<Box<dyn BytesMut>> {
         let mut exports = self.exports();
         let place = exports.iter().position(|(owner, _)| *owner == slot)?;
         self.slots[usize::from(slot)].fetch_and(!EXPORTS, Ordering::Relaxed);
         Some(exports.swap_remove(place).1)
     }
 
-    fn exports(&self) -> MutexGuard<'_, Vec<(u16, Box<dyn Any + Send>)>> {
+    fn exports(&self) -> MutexGuard<'_, Vec<(u16, Box<dyn BytesMut>)>> {
         self.exports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -37,10 +37,7 @@ impl<D: Device> Carrier<D> {
             .ok()
             .filter(|&length| length <= self.config.max_message_bytes)
             .ok_or_else(|| ChannelError::violation("a message longer than agreed"))?;
-        let buffer = self
-            .landings
-            .take(length)
-            .map_err(|e| ChannelError::memory(e.to_string()))?;
+        let buffer = self.landings.take(length).map_err(ChannelError::memory)?;
         let remote = RemoteAddress {
             address: descriptor.address,
             key: RemoteKey(descriptor.key),

@@ -133,18 +133,6 @@ impl<D: Device> Carrier<D> {
         &self.exports
     }
 
-    /// An export buffer for a payload of `length` bytes.
-    pub(crate) fn export(&self, length: usize) -> Result<Buffer<D>, ChannelError> {
-        self.exports
-            .take(length)
-            .map_err(|e| ChannelError::memory(e.to_string()))
-    }
-
-    /// Whether `buffer` was exported by this channel.
-    pub(crate) fn owns(&self, buffer: &Buffer<D>) -> bool {
-        buffer.is_of(&self.exports)
-    }
-
     /// Whether the channel is known to have failed. Called on the path of a call.
     #[inline]
     pub(crate) fn is_known_failed(&self) -> bool {
@@ -159,7 +147,7 @@ impl<D: Device> Carrier<D> {
     ) -> Result<D::Region, ChannelError> {
         self.device
             .register_again(&self.domain, region, access)
-            .map_err(|e| ChannelError::memory(e.to_string()))
+            .map_err(ChannelError::memory)
     }
 
     /// Ends it from another thread; see [`QueuePair::aborter`].

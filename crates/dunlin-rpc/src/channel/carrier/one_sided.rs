@@ -141,7 +141,7 @@ impl<D: Device> Carrier<D> {
         let cells = self
             .device
             .allocate_region(&self.domain, length, Access::LOCAL_WRITE)
-            .map_err(|e| ChannelError::memory(e.to_string()))?;
+            .map_err(ChannelError::memory)?;
         self.one_sided.cells = Some(cells);
         self.one_sided.free = (0..SEND_REQUESTS as u16).collect();
         self.one_sided.under_way.reserve(SEND_REQUESTS);
@@ -159,13 +159,9 @@ impl<D: Device> Carrier<D> {
         Ok(match length {
             _ if length <= CELL_BYTES => match self.one_sided.free.pop() {
                 Some(cell) => Place::Cell(cell, length),
-                None => return Err(ChannelError::memory("no cell is free".to_owned())),
+                None => return Err(ChannelError::memory("no cell is free")),
             },
-            _ => Place::Buffer(
-                self.landings
-                    .take(length)
-                    .map_err(|e| ChannelError::memory(e.to_string()))?,
-            ),
+            _ => Place::Buffer(self.landings.take(length).map_err(ChannelError::memory)?),
         })
     }
 

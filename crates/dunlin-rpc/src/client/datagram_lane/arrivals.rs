@@ -222,7 +222,7 @@ pub(super) fn long_answer(
     match bytes {
         Ok(bytes) => Ok(Answer::Long(Box::new(bytes))),
         Err(none) => {
-            let error = ChannelError::memory(none.to_string());
+            let error = ChannelError::memory(none);
             Err(CallError::no_memory_for_response(&error))
         }
     }

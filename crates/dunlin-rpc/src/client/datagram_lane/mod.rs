@@ -240,10 +240,7 @@ impl<D: Device> DatagramLane<D> {
     /// Takes a long request into memory of this lane.
     fn own(&self, body: &mut Body<'_>) -> Result<LongBytes, CallError> {
         match body.take() {
-            Body::Bytes(bytes) => {
-                let copied = self.spare.copied(bytes);
-                copied.map_err(|error| CallError::from(&ChannelError::memory(error.to_string())))
-            }
+            Body::Bytes(bytes) => Ok(self.spare.copied(bytes).map_err(ChannelError::memory)?),
             Body::Buffer(buffer) => match downcast::<LongBytes>(buffer) {
                 Ok(own) => Ok(own),
                 // Made by another kind of lane, which the thread had before.
@@ -417,9 +414,7 @@ impl<D: Device> Lane for DatagramLane<D> {
     fn buffer(&mut self, length: usize) -> Result<Box<dyn BytesMut>, CallError> {
         check_length(length, self.longest)?;
         let bytes = self.spare.unfilled(length);
-        Ok(Box::new(bytes.map_err(|error| {
-            CallError::from(&ChannelError::memory(error.to_string()))
-        })?))
+        Ok(Box::new(bytes.map_err(ChannelError::memory)?))
     }
 
     fn outstanding(&self) -> usize {

@@ -3,7 +3,7 @@
 
 use super::{Connection, Outcome};
 use crate::bugs::{is_planted, Bug};
-use crate::channel::buffers::Buffer;
+use crate::channel::buffers::{Body, Buffer};
 use crate::channel::message::Kind;
 use crate::channel::{Channel, ChannelError};
 use crate::error::{FailureReason, WireFailure};
@@ -111,25 +111,25 @@ impl<C: Channel> Connection<C> {
         if !self.channel.make_room(self.channel.eager_bytes())? {
             return Ok(Some(outcome));
         }
-        match outcome {
+        let exports = self.channel.exports();
+        let exported = match outcome {
             Outcome::Short(bytes) if bytes.len() <= self.channel.eager_bytes() => {
                 self.channel.push(Kind::Response, 0, call, &bytes);
+                return Ok(None);
             }
-            Outcome::Short(bytes) => match self.channel.export(bytes.len()) {
-                Ok(export) => {
-                    export.fill(&bytes);
-                    self.export(call, export);
-                }
-                Err(error) => {
-                    let failure = WireFailure::new(FailureReason::Overloaded, 0, error.to_string());
-                    self.push_failure(call, &failure);
-                }
-            },
-            Outcome::Long(buffer) => match buffer.into_any().downcast::<Buffer<C::Device>>() {
-                Ok(buffer) => self.export(call, *buffer),
-                Err(_) => unreachable!("a connection keeps to one device"),
-            },
-            Outcome::Failure(failure) => self.push_failure(call, &failure),
+            Outcome::Short(bytes) => exports.copied(&bytes),
+            Outcome::Long(buffer) => exports.export(Body::Buffer(buffer)),
+            Outcome::Failure(failure) => {
+                self.push_failure(call, &failure);
+                return Ok(None);
+            }
+        };
+        match exported {
+            Ok(export) => self.export(call, export),
+            Err(error) => {
+                let failure = WireFailure::new(FailureReason::Overloaded, 0, error.to_string());
+                self.push_failure(call, &failure);
+            }
         }
         Ok(None)
     }

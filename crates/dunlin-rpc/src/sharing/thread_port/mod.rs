@@ -24,7 +24,7 @@ use looking::{LOOKS, RESTS_FOR_MAIL};
 use super::calls::{port_of, slot_of, Calls};
 use super::combining::{Node, Outcome};
 use super::handle::Handle;
-use super::lane::{Exported, SharedLane};
+use super::lane::SharedLane;
 use super::lane_table::Placed;
 use super::ports::{Mine, Port};
 use super::staging::Staging;
@@ -216,10 +216,7 @@ impl Lane for ThreadPort {
             return Ok(None);
         }
         // Everything that may fail comes before the call exists.
-        let export = self.lane.export(match body.take() {
-            Body::Bytes(bytes) => Exported::Bytes(bytes),
-            Body::Buffer(buffer) => Exported::Buffer(buffer),
-        })?;
+        let export = self.lane.export(body.take())?;
         let Some(call) = self.calls.begin(tag, &self.port) else {
             return Ok(None);
         };
@@ -388,6 +385,7 @@ impl Lane for ThreadPort {
     }
 
     fn buffer(&mut self, length: usize) -> Result<Box<dyn BytesMut>, CallError> {
+        check_length(length, self.longest())?;
         self.lane.buffer(length)
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dunlin_verbs::thread;
 
-use super::{Outcome, SharedLane, ThreadPort};
+use super::{Body, Outcome, SharedLane, ThreadPort};
 use crate::config::REST;
 
 /// The longest that a run is held back for other requests while the server's NIC is at its limit: as long as it would
@@ -122,7 +122,7 @@ impl ThreadPort {
             let Some(kept) = self.port.take_kept(slot) else {
                 return false;
             };
-            let export = lane.export_again(&*kept);
+            let export = lane.export(Body::Bytes(kept.bytes_ref()));
             self.port.keep(slot, kept);
             match export {
                 Ok(export) => exports.push((slot, export)),

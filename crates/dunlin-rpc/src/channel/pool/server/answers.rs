@@ -54,7 +54,7 @@ impl<D: Device> ServedPool<D> {
                             (EVENT + 1) * self.theirs.answer_bytes,
                             Access::LOCAL_WRITE,
                         )
-                        .map_err(|error| ChannelError::memory(error.to_string()))?,
+                        .map_err(ChannelError::memory)?,
                 );
             }
             let Some(staging) = &self.staging else {
