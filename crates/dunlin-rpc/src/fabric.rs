@@ -27,6 +27,7 @@ use crate::error::ServeError;
 use crate::server::service::{DeviceService, Service, ServiceSetup};
 use crate::sharing::lane::{RingSharedLane, SharedLane};
 use crate::sharing::maker::{LaneMaker, OpeningShared};
+use crate::sharing::ports::Ports;
 use crate::sharing::Discipline;
 
 /// A device that can carry channels.
@@ -132,6 +133,7 @@ impl<D: Device> OpeningShared for UnconnectedRing<D> {
         peer: &EndpointAddress,
         parameters: &Parameters,
         discipline: Discipline,
+        ports: &Arc<Ports>,
     ) -> Result<Arc<dyn SharedLane>, VerbsError> {
         let credits = match parameters.get(admission::CREDITS_PARAMETER) {
             None => None,
@@ -146,7 +148,8 @@ impl<D: Device> OpeningShared for UnconnectedRing<D> {
             },
         };
         let channel = UnconnectedRing::connect(*self, peer, parameters)?;
-        Ok(Arc::new(RingSharedLane::new(channel, credits, discipline)))
+        let lane = RingSharedLane::new(channel, credits, discipline, ports);
+        Ok(Arc::new(lane))
     }
 }
 

@@ -148,7 +148,7 @@ fn dispatch(handle: &Handle, node: &Node, held: &mut Vec<Held>) {
     for _ in 0..LOOKS {
         let (mut taken, mut missed) = (0, false);
         for lane in &lanes {
-            match lane.hear(node, handle.ports(), held) {
+            match lane.hear(node, held) {
                 Some(messages) => taken += messages,
                 None => missed = true,
             }
@@ -169,7 +169,7 @@ fn dispatch(handle: &Handle, node: &Node, held: &mut Vec<Held>) {
     }
     for lane in &lanes {
         if !lane.status().is_lost() {
-            lane.check(node, handle.ports(), None);
+            lane.check(node, None);
         }
         if lane.status().is_lost() {
             handle.wake_all();
@@ -228,7 +228,7 @@ impl Watcher<'_> {
     fn poll(&self) -> (usize, bool) {
         let (mut taken, mut missed) = (0, false);
         for lane in self.lanes {
-            match lane.poll(self.node, self.handle.ports(), None, 1) {
+            match lane.poll(self.node, None, 1) {
                 Some(messages) => taken += messages,
                 None => missed = true,
             }
@@ -247,7 +247,7 @@ impl Doze for Watcher<'_> {
     fn announce(&mut self) -> Result<bool, Infallible> {
         let mut known = true;
         for lane in self.lanes {
-            known &= lane.status().is_lost() || lane.prepare_sleep(self.node, self.handle.ports());
+            known &= lane.status().is_lost() || lane.prepare_sleep(self.node);
         }
         Ok(known)
     }
@@ -259,7 +259,7 @@ impl Doze for Watcher<'_> {
     fn check(&mut self) -> Result<(), Infallible> {
         for lane in self.lanes {
             if !lane.status().is_lost() {
-                lane.check(self.node, self.handle.ports(), None);
+                lane.check(self.node, None);
             }
         }
         if self.lanes.iter().any(|lane| lane.status().is_lost()) {

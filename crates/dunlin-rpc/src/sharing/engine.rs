@@ -2,6 +2,7 @@
 //! for threads that were answered together with the leader.
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin_verbs::{thread, CompletionChannel, Device, Work};
@@ -9,7 +10,7 @@ use dunlin_verbs::{thread, CompletionChannel, Device, Work};
 use super::calls::port_of;
 use super::combining::{Members, Node, Outcome, Run};
 use super::ports::{Mine, Ports};
-use super::status::{LaneFigures, Status};
+use super::status::Status;
 use crate::admission::credits::{CreditBalance, Renewal};
 use crate::admission::{Standing, REPORTS_SHIFT, STANDING_SHIFT};
 use crate::call::core::{ClientCore, Outstanding};
@@ -26,7 +27,7 @@ use crate::error::CallError;
 const REJOIN_MOST: Duration = Duration::from_nanos(100);
 
 /// The calls of all ports that share a lane, the shared state of the lane, and the taker of the answers.
-pub(crate) struct Shared<'a, 'm, D> {
+struct Shared<'a, 'm, D> {
     ports: &'a Ports,
     status: &'a Status,
     mine: &'a mut Option<Mine<'m>>,
@@ -39,11 +40,7 @@ pub(crate) struct Shared<'a, 'm, D> {
 
 impl<'a, 'm, D: Device> Shared<'a, 'm, D> {
     #[inline]
-    pub(crate) fn new(
-        ports: &'a Ports,
-        status: &'a Status,
-        mine: &'a mut Option<Mine<'m>>,
-    ) -> Self {
+    fn new(ports: &'a Ports, status: &'a Status, mine: &'a mut Option<Mine<'m>>) -> Self {
         Self {
             ports,
             status,
@@ -103,9 +100,10 @@ impl<D: Device> Outstanding for Shared<'_, '_, D> {
 }
 
 /// One lane's core, and its credits.
-#[derive(Debug)]
 pub(crate) struct Engine<D: Device> {
     core: ClientCore<RingChannel<D>>,
+    ports: Arc<Ports>,
+    status: Arc<Status>,
     /// `None` if the server does not count credits.
     balance: Option<CreditBalance>,
     word: u64,
@@ -120,9 +118,16 @@ pub(crate) struct Engine<D: Device> {
 }
 
 impl<D: Device> Engine<D> {
-    pub(crate) fn new(channel: RingChannel<D>, credits: Option<u32>, most_members: usize) -> Self {
+    pub(crate) fn new(
+        channel: RingChannel<D>,
+        credits: Option<u32>,
+        most_members: usize,
+        (ports, status): (&Arc<Ports>, &Arc<Status>),
+    ) -> Self {
         Self {
             core: ClientCore::new(channel),
+            ports: Arc::clone(ports),
+            status: Arc::clone(status),
             balance: credits.map(CreditBalance::new),
             word: 0,
             refused_at: (0, 0),
@@ -134,44 +139,40 @@ impl<D: Device> Engine<D> {
 
     /// Reads what the server has granted.
     #[inline]
-    fn look_at_grant(&mut self, status: &Status) {
+    fn look_at_grant(&mut self) {
         let word = self.core.channel.granted();
         if word != self.word {
             self.word = word;
             if let Some(balance) = &mut self.balance {
                 balance.granted(word as u32);
                 balance.reports_taken((word >> REPORTS_SHIFT) as u8);
-                status.set_standing(Standing::from_bits_truncate((word >> STANDING_SHIFT) as u8));
+                let standing = Standing::from_bits_truncate((word >> STANDING_SHIFT) as u8);
+                self.status.set_standing(standing);
             }
         }
     }
 
     /// Number of requests that may be sent now.
     #[inline]
-    fn credits(&mut self, status: &Status) -> u32 {
+    fn credits(&mut self) -> u32 {
         let Some(balance) = &self.balance else {
             return u32::MAX;
         };
         // News that no thread waits for is found by the checks.
-        if balance.has_asked() || !status.is_active() {
-            self.look_at_grant(status);
+        if balance.has_asked() || !self.status.is_active() {
+            self.look_at_grant();
         }
         match &self.balance {
-            Some(balance) if status.spends() => balance.left(),
+            Some(balance) if self.status.spends() => balance.left(),
             _ => 0,
         }
     }
 
     /// Writes a message with one run, whose thread leads and is alone.
     #[inline]
-    pub(crate) fn send_alone(
-        &mut self,
-        run: Run<'_>,
-        status: &Status,
-        figures: &LaneFigures,
-    ) -> Result<Outcome, ChannelError> {
+    pub(crate) fn send_alone(&mut self, run: Run<'_>) -> Result<Outcome, ChannelError> {
         let bytes = run.bytes.len();
-        if run.requests > 0 && run.requests > self.credits(status)
+        if run.requests > 0 && run.requests > self.credits()
             || self.core.channel.run_room(bytes)? < bytes
             || !run.operations.is_empty()
                 && self.core.channel.one_sided_room()? < run.operations.len()
@@ -183,29 +184,21 @@ impl<D: Device> Engine<D> {
         if run.messages > 0 {
             D::charge(Work::Copy(bytes));
             copy(self.core.channel.run_space(bytes), run.bytes);
-            self.write(bytes, run.messages, run.requests, 1, (status, figures))?;
+            self.write(bytes, run.messages, run.requests, 1)?;
         }
         if !run.operations.is_empty() {
             self.core.channel.post_one_sided(run.operations.iter())?;
-            self.count_operations(run.operations.len(), status, figures)?;
+            self.count_operations(run.operations.len())?;
         }
         Ok(Outcome::Sent)
     }
 
     /// Counts one-sided operations that were posted together.
-    fn count_operations(
-        &mut self,
-        count: usize,
-        status: &Status,
-        figures: &LaneFigures,
-    ) -> Result<(), ChannelError> {
-        figures.operated(count as u64);
-        if self
-            .balance
-            .as_ref()
-            .is_some_and(CreditBalance::has_reported)
-        {
-            self.look_at_grant(status);
+    fn count_operations(&mut self, count: usize) -> Result<(), ChannelError> {
+        self.status.figures.operated(count as u64);
+        let balance = self.balance.as_ref();
+        if balance.is_some_and(CreditBalance::has_reported) {
+            self.look_at_grant();
         }
         let report = self.balance.as_mut().and_then(|p| p.operate(count as u32));
         report.map_or(Ok(()), |degree| self.core.channel.report(degree))
@@ -219,16 +212,16 @@ impl<D: Device> Engine<D> {
         messages: u32,
         requests: u32,
         threads: usize,
-        (status, figures): (&Status, &LaneFigures),
     ) -> Result<(), ChannelError> {
         self.core.channel.commit_run(bytes, messages);
         if requests > 0 {
+            let figures = &self.status.figures;
             figures.sent(requests, threads as u32);
             if let Some(balance) = &mut self.balance {
                 balance.spend(requests, threads as u32);
                 figures.credits(balance.left());
                 if let Some(said) = balance.ask() {
-                    let renewal = Renewal::wanted(said, status.threads());
+                    let renewal = Renewal::wanted(said, self.status.threads());
                     self.core.channel.ask_for_credits(renewal.encode());
                 }
             }
@@ -250,9 +243,9 @@ impl<D: Device> Engine<D> {
     /// Waits a moment for threads that were answered and have not come yet, if the server asks for it: threads that
     /// were answered together then send together.
     #[inline]
-    fn await_answered(&mut self, members: &Members<'_>, status: &Status) {
+    fn await_answered(&mut self, members: &Members<'_>) {
         let answered = std::mem::take(&mut self.answered);
-        if status.standing().contains(Standing::REJOINED) {
+        if self.status.standing().contains(Standing::REJOINED) {
             Self::await_others(
                 members,
                 answered.saturating_sub(usize::from(members.leader_sends())),
@@ -273,14 +266,9 @@ impl<D: Device> Engine<D> {
 
     /// Writes one message for the leader and its followers.
     #[inline]
-    pub(crate) fn send(
-        &mut self,
-        members: &mut Members<'_>,
-        status: &Status,
-        figures: &LaneFigures,
-    ) -> Result<(), ChannelError> {
-        self.await_answered(members, status);
-        let left = self.credits(status);
+    pub(crate) fn send(&mut self, members: &mut Members<'_>) -> Result<(), ChannelError> {
+        self.await_answered(members);
+        let left = self.credits();
         let (mut bytes, mut messages, mut requests, mut operations) = (0, 0, 0, 0);
         let mut failed = None;
         let channel = &mut self.core.channel;
@@ -335,11 +323,11 @@ impl<D: Device> Engine<D> {
             D::charge(effort::GATHERED);
             D::charge(Work::Copy(bytes));
             members.fill(self.core.channel.run_space(bytes));
-            self.write(bytes, messages, requests, count, (status, figures))?;
+            self.write(bytes, messages, requests, count)?;
         }
         if operations > 0 {
             self.core.channel.post_one_sided(members.operations())?;
-            self.count_operations(operations, status, figures)?;
+            self.count_operations(operations)?;
         }
         members.settle(Outcome::Sent);
         Ok(())
@@ -347,51 +335,52 @@ impl<D: Device> Engine<D> {
 
     /// Takes what has arrived and hands it out.
     #[inline]
-    pub(crate) fn take(&mut self, shared: &mut Shared<'_, '_, D>) -> Result<usize, ChannelError> {
+    pub(crate) fn take(&mut self, mine: &mut Option<Mine<'_>>) -> Result<usize, ChannelError> {
+        let mut shared = Shared::<D>::new(&self.ports, &self.status, mine);
         let taken = match self.core.is_idle() {
             true => {
                 D::charge(Work::Poll);
                 0
             }
-            false => self.core.take(shared)?,
+            false => self.core.take(&mut shared)?,
         };
         self.answered += shared.answered;
         if taken > 0 {
             D::charge(effort::LOOKED);
         }
-        if shared.status.is_wanted() {
-            self.look_for_news(shared.status);
+        if self.status.is_wanted() {
+            self.look_for_news();
         }
         Ok(taken)
     }
 
     /// Checks for the room or credits that sleeping threads want; the dispatcher wakes them.
     #[cold]
-    fn look_for_news(&mut self, status: &Status) {
+    fn look_for_news(&mut self) {
         if self.core.channel.news() != self.refused_at {
-            status.announce();
+            self.status.announce();
             self.core.channel.wake().wake();
         }
     }
 
     /// Checks for completions, failures and grants, which do not show in messages.
-    pub(crate) fn check(&mut self, shared: &mut Shared<'_, '_, D>) -> Result<(), ChannelError> {
-        self.look_at_grant(shared.status);
-        if shared.status.is_wanted() {
-            self.look_for_news(shared.status);
+    pub(crate) fn check(&mut self, mine: &mut Option<Mine<'_>>) -> Result<(), ChannelError> {
+        self.look_at_grant();
+        if self.status.is_wanted() {
+            self.look_for_news();
         }
-        self.core.progress(shared)?;
-        Ok(())
+        let mut shared = Shared::<D>::new(&self.ports, &self.status, mine);
+        self.core.progress(&mut shared).map(drop)
     }
 
     /// Takes what the server sent before it went; the lane is about to be given up.
     #[cold]
-    pub(crate) fn take_last(&mut self, shared: &mut Shared<'_, '_, D>) {
-        self.core.take_last(shared);
-        if let Some(Mine::Dispatcher(held)) = shared.mine {
+    pub(crate) fn take_last(&mut self, mine: &mut Option<Mine<'_>>) {
+        let mut shared = Shared::<D>::new(&self.ports, &self.status, mine);
+        self.core.take_last(&mut shared);
+        if let Some(Mine::Dispatcher(held)) = mine {
             // A thread that sees that the lane is lost checks its mail once more, and not again.
-            let ports = shared.ports;
-            held.drain(..).for_each(|ended| ports.hand_out(ended));
+            held.drain(..).for_each(|ended| self.ports.hand_out(ended));
         }
     }
 

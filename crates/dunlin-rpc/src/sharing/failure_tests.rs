@@ -122,7 +122,7 @@ fn a_lane_that_fails_ends_its_calls_once_and_no_others() {
                 let lost = CallError::ConnectionLost {
                     why: "broken by the test".to_owned(),
                 };
-                lanes[round % lanes.len()].close(&node, handle.ports(), lost);
+                lanes[round % lanes.len()].close(&node, lost);
                 let started = std::time::Instant::now();
                 while answered.load(Ordering::Relaxed) < before + 200 {
                     assert!(

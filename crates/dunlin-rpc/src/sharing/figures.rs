@@ -68,7 +68,8 @@ impl HandleFigures {
 
 impl LaneReport {
     fn of(lane: &Arc<dyn SharedLane>) -> Self {
-        let (status, figures) = (lane.status(), lane.figures());
+        let status = lane.status();
+        let figures = &status.figures;
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         Self {
             active: status.is_active(),

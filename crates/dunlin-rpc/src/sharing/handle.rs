@@ -28,7 +28,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// See the module.
 pub(crate) struct Handle {
     sharing: Sharing,
-    ports: Ports,
+    ports: Arc<Ports>,
     calls: usize,
     lanes: Mutex<LaneTable>,
     /// Notified when making a lane has succeeded or failed.
@@ -65,7 +65,7 @@ impl Handle {
     pub(crate) fn new(sharing: Sharing, calls: usize, cores: usize, seed: u64) -> Arc<Self> {
         let calls = calls.min(MOST_CALLS);
         Arc::new(Self {
-            ports: Ports::new(calls),
+            ports: Arc::new(Ports::new(calls)),
             calls,
             lanes: Mutex::new(LaneTable {
                 random: seed,
@@ -87,7 +87,7 @@ impl Handle {
         })
     }
 
-    pub(crate) fn ports(&self) -> &Ports {
+    pub(crate) fn ports(&self) -> &Arc<Ports> {
         &self.ports
     }
 
@@ -351,7 +351,7 @@ impl Handle {
         // Leaders notice grants and losses; an unused lane has no leader.
         for lane in self.lanes() {
             if !lane.status().is_lost() {
-                lane.check(node, &self.ports, None);
+                lane.check(node, None);
             }
         }
         self.assign_threads(sent)
@@ -362,7 +362,7 @@ impl Handle {
         for lane in self.lanes() {
             let status = lane.status();
             if status.is_open() && !status.is_active() {
-                lane.check(node, &self.ports, None);
+                lane.check(node, None);
             }
         }
     }
@@ -480,7 +480,7 @@ impl Handle {
         self.made.notify_all();
         let node = Node::new();
         for lane in self.lanes() {
-            lane.close(&node, &self.ports, CallError::Closed);
+            lane.close(&node, CallError::Closed);
         }
         self.wake_all();
         if let Some(event) = self.event.get() {

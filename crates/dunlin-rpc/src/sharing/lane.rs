@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use dunlin_verbs::{thread, AnyRegion, Device, Work};
 
 use super::combining::{Combiner, Members, Node, Outcome, Run};
-use super::engine::{Engine, Shared};
+use super::engine::Engine;
 use super::ports::{Held, Mine, Ports};
-use super::status::{LaneFigures, Status};
+use super::status::Status;
 use super::Discipline;
 use crate::admission::Standing;
 use crate::channel::buffers::{Body, BufferPool, BytesMut};
@@ -24,16 +24,10 @@ const TRIES: u32 = 1000;
 
 /// A lane, independent of its device.
 pub(crate) trait SharedLane: Send + Sync {
-    /// The lane's state.
+    /// The lane's state and counters.
     fn status(&self) -> &Arc<Status>;
-    /// The lane's counters.
-    fn figures(&self) -> &LaneFigures;
-    /// Longest payload in the ring, and longest payload in all.
-    fn limits(&self) -> (usize, usize);
-    /// Maximum length of a one-sided operation in bytes.
-    fn longest_operation(&self) -> usize;
-    /// Number of bytes that a work request carries inline.
-    fn inline_bytes(&self) -> usize;
+    /// The lane's limits.
+    fn limits(&self) -> &LaneLimits;
     /// What the server has granted of a region on this lane.
     fn attached(&self, region: u64) -> Option<Attached>;
     /// Records what the server has granted.
@@ -45,35 +39,45 @@ pub(crate) trait SharedLane: Send + Sync {
     /// Registers such memory, for requests of the lane that refer to it.
     fn register(&self, memory: &Arc<dyn AnyRegion>) -> Result<Registration, ChannelError>;
     /// Sends a run, together with those of other threads.
-    fn send(&self, node: &Node, run: Run<'_>, ports: &Ports) -> Outcome;
+    fn send(&self, node: &Node, run: Run<'_>) -> Outcome;
     /// Sends a run and polls for answers in the same turn, if no other thread uses the lane; otherwise only sends it,
     /// with those of others. Returns the number of messages taken.
     fn exchange(
         &self,
         node: &Node,
         run: Run<'_>,
-        ports: &Ports,
         mine: Option<Mine<'_>>,
         looks: u32,
     ) -> (Outcome, usize);
     /// Takes what has arrived, unless another thread leads (`None`). It polls `looks` times, or until another thread
     /// waits for it.
-    fn poll(&self, node: &Node, ports: &Ports, mine: Option<Mine<'_>>, looks: u32)
-        -> Option<usize>;
+    fn poll(&self, node: &Node, mine: Option<Mine<'_>>, looks: u32) -> Option<usize>;
     /// Takes what has arrived, for a dispatcher that always polls: threads that come meanwhile send for themselves.
     /// `None` if another thread leads.
-    fn hear(&self, node: &Node, ports: &Ports, held: &mut Vec<Held>) -> Option<usize>;
+    fn hear(&self, node: &Node, held: &mut Vec<Held>) -> Option<usize>;
     /// Checks for completions, failures and grants.
-    fn check(&self, node: &Node, ports: &Ports, mine: Option<Mine<'_>>);
+    fn check(&self, node: &Node, mine: Option<Mine<'_>>);
     /// Announces sleep to the server. Returns `false` if the server has not been told yet.
-    fn prepare_sleep(&self, node: &Node, ports: &Ports) -> bool;
+    fn prepare_sleep(&self, node: &Node) -> bool;
     /// Allocates a registered buffer to be filled in place.
     fn buffer(&self, length: usize) -> Result<Box<dyn BytesMut>, CallError>;
     /// Puts a long request into this lane's memory, as it is or by copying, and returns it with the descriptor that
     /// represents it in the ring.
     fn export(&self, body: Body<'_>) -> Result<Export, CallError>;
     /// Ends the lane: outstanding calls fail with this error.
-    fn close(&self, node: &Node, ports: &Ports, error: CallError);
+    fn close(&self, node: &Node, error: CallError);
+}
+
+/// What a lane carries, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LaneLimits {
+    /// Longest payload in the ring, and longest payload in all.
+    pub(crate) eager: usize,
+    pub(crate) longest: usize,
+    /// Longest one-sided operation.
+    pub(crate) longest_operation: usize,
+    /// Longest payload that a work request carries inline.
+    pub(crate) inline: usize,
 }
 
 /// A long request in memory that the server may read.
@@ -85,52 +89,53 @@ pub(crate) struct Export {
 /// A lane over a ring channel.
 pub(crate) struct RingSharedLane<D: Device> {
     combiner: Combiner<Engine<D>>,
+    /// The ports of the handle that it is a lane of.
+    ports: Arc<Ports>,
     status: Arc<Status>,
-    figures: LaneFigures,
     exports: Arc<BufferPool<D>>,
-    eager: usize,
-    longest: usize,
-    longest_operation: usize,
-    inline_bytes: usize,
+    limits: LaneLimits,
     /// By the region's number at the client. Read once by each port.
     attached: Mutex<Vec<(u64, Attached)>>,
     spins: bool,
 }
 
 impl<D: Device> RingSharedLane<D> {
-    /// Makes a lane; `credits` are those that the server gave at the start, if it counts them.
+    /// Makes a lane of the handle with these ports; `credits` are those that the server gave at the start, if it counts
+    /// them.
     pub(crate) fn new(
         channel: RingChannel<D>,
         credits: Option<u32>,
         discipline: Discipline,
+        ports: &Arc<Ports>,
     ) -> Self {
-        let figures = LaneFigures::default();
-        figures.credits(credits.unwrap_or(0));
+        let status = Arc::new(Status::new());
+        status.figures.credits(credits.unwrap_or(0));
         Self {
-            status: Arc::new(Status::new()),
-            figures,
+            ports: Arc::clone(ports),
             exports: Arc::clone(channel.exports()),
-            eager: channel.eager_bytes(),
-            longest: channel.longest(),
-            longest_operation: channel.longest_operation(),
-            inline_bytes: channel.inline_bytes(),
+            limits: LaneLimits {
+                eager: channel.eager_bytes(),
+                longest: channel.longest(),
+                longest_operation: channel.longest_operation(),
+                inline: channel.inline_bytes(),
+            },
             attached: Mutex::new(Vec::new()),
             spins: discipline == Discipline::Spinlock,
-            combiner: Combiner::new(Engine::new(channel, credits, discipline.most_members())),
+            combiner: Combiner::new(Engine::new(
+                channel,
+                credits,
+                discipline.most_members(),
+                (ports, &status),
+            )),
+            status,
         }
     }
 
     /// The leader's reaction to a failure: what has arrived is handed out, and threads that come later get the error.
     #[cold]
-    fn lose(
-        &self,
-        engine: &mut Engine<D>,
-        error: &ChannelError,
-        ports: &Ports,
-        mine: &mut Option<Mine<'_>>,
-    ) {
+    fn lose(&self, engine: &mut Engine<D>, error: &ChannelError, mine: &mut Option<Mine<'_>>) {
         if !error.is_violation() {
-            engine.take_last(&mut Shared::new(ports, &self.status, mine));
+            engine.take_last(mine);
         }
         self.end(engine, error.into());
     }
@@ -145,12 +150,12 @@ impl<D: Device> RingSharedLane<D> {
 
     /// A turn that sends.
     #[inline]
-    fn serve(&self, engine: &mut Engine<D>, members: &mut Members<'_>, ports: &Ports) {
+    fn serve(&self, engine: &mut Engine<D>, members: &mut Members<'_>) {
         if self.status.is_lost() {
             return;
         }
-        if let Err(error) = engine.send(members, &self.status, &self.figures) {
-            self.lose(engine, &error, ports, &mut None);
+        if let Err(error) = engine.send(members) {
+            self.lose(engine, &error, &mut None);
         }
     }
 
@@ -159,11 +164,11 @@ impl<D: Device> RingSharedLane<D> {
     /// queue to send, none polls for answers. A thread that is alone polls by itself, and its answers need not go
     /// through its mailbox.
     #[inline]
-    fn serve_or_take(&self, engine: &mut Engine<D>, members: &mut Members<'_>, ports: &Ports) {
-        self.serve(engine, members, ports);
+    fn serve_or_take(&self, engine: &mut Engine<D>, members: &mut Members<'_>) {
+        self.serve(engine, members);
         if members.is_own_full() && members.are_waiting() && !self.status.is_lost() {
-            if let Err(error) = engine.take(&mut Shared::new(ports, &self.status, &mut None)) {
-                self.lose(engine, &error, ports, &mut None);
+            if let Err(error) = engine.take(&mut None) {
+                self.lose(engine, &error, &mut None);
             }
         }
     }
@@ -174,15 +179,14 @@ impl<D: Device> RingSharedLane<D> {
         &self,
         engine: &mut Engine<D>,
         members: &Members<'_>,
-        ports: &Ports,
         mine: &mut Option<Mine<'_>>,
         looks: u32,
     ) -> usize {
         for _ in 0..looks {
-            match engine.take(&mut Shared::new(ports, &self.status, mine)) {
+            match engine.take(mine) {
                 Ok(0) => {}
                 Ok(taken) => return taken,
-                Err(error) => self.lose(engine, &error, ports, mine),
+                Err(error) => self.lose(engine, &error, mine),
             }
             if members.are_waiting() || self.status.is_lost() {
                 break;
@@ -193,18 +197,13 @@ impl<D: Device> RingSharedLane<D> {
     }
 
     /// Runs something other than a message as leader; `None` if others led all the time.
-    fn insist<T>(
-        &self,
-        node: &Node,
-        ports: &Ports,
-        action: impl FnOnce(&mut Engine<D>) -> T,
-    ) -> Option<T> {
+    fn insist<T>(&self, node: &Node, action: impl FnOnce(&mut Engine<D>) -> T) -> Option<T> {
         let mut action = Some(action);
         let mut result = None;
         for attempt in 0..TRIES {
             let led = self.combiner.try_lead(node, Run::NONE, |engine, members| {
                 result = action.take().map(|action| action(engine));
-                self.serve(engine, members, ports);
+                self.serve(engine, members);
             });
             if led.is_some() {
                 break;
@@ -223,20 +222,8 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
         &self.status
     }
 
-    fn figures(&self) -> &LaneFigures {
-        &self.figures
-    }
-
-    fn limits(&self) -> (usize, usize) {
-        (self.eager, self.longest)
-    }
-
-    fn longest_operation(&self) -> usize {
-        self.longest_operation
-    }
-
-    fn inline_bytes(&self) -> usize {
-        self.inline_bytes
+    fn limits(&self) -> &LaneLimits {
+        &self.limits
     }
 
     fn attached(&self, region: u64) -> Option<Attached> {
@@ -264,7 +251,7 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
     }
 
     #[inline]
-    fn send(&self, node: &Node, run: Run<'_>, ports: &Ports) -> Outcome {
+    fn send(&self, node: &Node, run: Run<'_>) -> Outcome {
         // Its owner has encoded it.
         D::charge(effort::JOINED);
         D::charge(Work::Copy(run.bytes.len()));
@@ -273,7 +260,7 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
             let outcome = self.combiner.join(node, run, |engine, members| {
                 led = true;
                 engine.begin_lead(node);
-                self.serve_or_take(engine, members, ports);
+                self.serve_or_take(engine, members);
             });
             if !led {
                 // The outcome comes from the leader's core.
@@ -286,7 +273,7 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
         loop {
             let led = self.combiner.try_lead(node, run, |engine, members| {
                 engine.begin_lead(node);
-                self.serve_or_take(engine, members, ports);
+                self.serve_or_take(engine, members);
             });
             match led {
                 Some(outcome) => return outcome,
@@ -300,12 +287,11 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
         &self,
         node: &Node,
         run: Run<'_>,
-        ports: &Ports,
         mut mine: Option<Mine<'_>>,
         looks: u32,
     ) -> (Outcome, usize) {
         if self.spins || self.status.standing().contains(Standing::REJOINED) {
-            return (self.send(node, run, ports), 0);
+            return (self.send(node, run), 0);
         }
         let (mut outcome, mut taken) = (Outcome::Lost, 0);
         let led = self.combiner.try_lead(node, Run::NONE, |engine, members| {
@@ -316,29 +302,23 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
             // Its owner has encoded it.
             D::charge(effort::SENT_ALONE);
             D::charge(Work::Copy(run.bytes.len()));
-            match engine.send_alone(run, &self.status, &self.figures) {
+            match engine.send_alone(run) {
                 Ok(sent) => outcome = sent,
-                Err(error) => return self.lose(engine, &error, ports, &mut mine),
+                Err(error) => return self.lose(engine, &error, &mut mine),
             }
-            taken = self.look(engine, members, ports, &mut mine, looks);
+            taken = self.look(engine, members, &mut mine, looks);
             if members.are_waiting() {
-                self.serve(engine, members, ports);
+                self.serve(engine, members);
             }
         });
         match led {
             Some(_) => (outcome, taken),
-            None => (self.send(node, run, ports), 0),
+            None => (self.send(node, run), 0),
         }
     }
 
     #[inline]
-    fn poll(
-        &self,
-        node: &Node,
-        ports: &Ports,
-        mut mine: Option<Mine<'_>>,
-        looks: u32,
-    ) -> Option<usize> {
+    fn poll(&self, node: &Node, mut mine: Option<Mine<'_>>, looks: u32) -> Option<usize> {
         let mut taken = 0;
         self.combiner
             .try_lead(node, Run::NONE, |engine, members| {
@@ -346,17 +326,17 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
                     return;
                 }
                 engine.begin_lead(node);
-                taken = self.look(engine, members, ports, &mut mine, looks);
+                taken = self.look(engine, members, &mut mine, looks);
                 // Threads that came meanwhile are served at once, instead of making one of them leader, which may not
                 // be running.
                 if members.are_waiting() {
-                    self.serve(engine, members, ports);
+                    self.serve(engine, members);
                 }
             })
             .map(|_| taken)
     }
 
-    fn hear(&self, node: &Node, ports: &Ports, held: &mut Vec<Held>) -> Option<usize> {
+    fn hear(&self, node: &Node, held: &mut Vec<Held>) -> Option<usize> {
         let mut taken = 0;
         let mut mine = Some(Mine::Dispatcher(held));
         let led = self.combiner.try_lead(node, Run::NONE, |engine, _| {
@@ -364,35 +344,35 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
                 return;
             }
             engine.begin_lead(node);
-            match engine.take(&mut Shared::new(ports, &self.status, &mut mine)) {
+            match engine.take(&mut mine) {
                 Ok(messages) => taken = messages,
-                Err(error) => self.lose(engine, &error, ports, &mut mine),
+                Err(error) => self.lose(engine, &error, &mut mine),
             }
         });
         for ended in held.drain(..) {
-            ports.hand_out(ended);
+            self.ports.hand_out(ended);
             D::charge(effort::HANDED_OUT);
             D::charge(Work::SharedLine);
         }
         led.map(|_| taken)
     }
 
-    fn check(&self, node: &Node, ports: &Ports, mut mine: Option<Mine<'_>>) {
-        self.insist(node, ports, |engine| {
+    fn check(&self, node: &Node, mut mine: Option<Mine<'_>>) {
+        self.insist(node, |engine| {
             if self.status.is_lost() {
                 return;
             }
-            if let Err(error) = engine.check(&mut Shared::new(ports, &self.status, &mut mine)) {
-                self.lose(engine, &error, ports, &mut mine);
+            if let Err(error) = engine.check(&mut mine) {
+                self.lose(engine, &error, &mut mine);
             }
         });
     }
 
-    fn prepare_sleep(&self, node: &Node, ports: &Ports) -> bool {
-        let prepared = self.insist(node, ports, |engine| match engine.prepare_sleep() {
+    fn prepare_sleep(&self, node: &Node) -> bool {
+        let prepared = self.insist(node, |engine| match engine.prepare_sleep() {
             Ok(known) => known,
             Err(error) => {
-                self.lose(engine, &error, ports, &mut None);
+                self.lose(engine, &error, &mut None);
                 true
             }
         });
@@ -412,14 +392,12 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
         })
     }
 
-    fn close(&self, node: &Node, ports: &Ports, error: CallError) {
+    fn close(&self, node: &Node, error: CallError) {
         // Turns are short, so one of these attempts succeeds; others may lead during all of the first ones.
         while !self.status.is_lost() {
             let error = error.clone();
-            if self
-                .insist(node, ports, |engine| self.end(engine, error))
-                .is_none()
-            {
+            let ended = self.insist(node, |engine| self.end(engine, error));
+            if ended.is_none() {
                 thread::sleep(crate::config::UNHEARD_PAUSE);
             }
         }

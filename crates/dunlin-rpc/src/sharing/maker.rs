@@ -5,6 +5,7 @@ use std::sync::Arc;
 use dunlin_verbs::{EndpointAddress, VerbsError};
 
 use super::lane::SharedLane;
+use super::ports::Ports;
 use super::Discipline;
 use crate::call::lane::Sleeper;
 use crate::channel::Parameters;
@@ -30,11 +31,12 @@ pub(crate) trait OpeningShared: Send {
     fn address(&self) -> EndpointAddress;
     /// What the server must know in addition.
     fn parameters(&self) -> Parameters;
-    /// Connects the lane to the server.
+    /// Connects the lane, of the handle with these ports, to the server.
     fn connect(
         self: Box<Self>,
         peer: &EndpointAddress,
         parameters: &Parameters,
         discipline: Discipline,
+        ports: &Arc<Ports>,
     ) -> Result<Arc<dyn SharedLane>, VerbsError>;
 }

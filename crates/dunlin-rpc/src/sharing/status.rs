@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use crate::admission::Standing;
 use crate::error::CallError;
 
-/// The state of a lane, readable by all threads.
+/// The state of a lane, readable by all threads, and its counters.
 #[derive(Debug)]
 pub(crate) struct Status {
     state: AtomicU8,
@@ -20,6 +20,7 @@ pub(crate) struct Status {
     /// Number of threads whose port is assigned to it. Written with the handle's lock held.
     threads: AtomicU32,
     why: OnceLock<CallError>,
+    pub(super) figures: LaneFigures,
 }
 
 const OPEN: u8 = 0;
@@ -36,6 +37,7 @@ impl Status {
             news: AtomicBool::new(false),
             threads: AtomicU32::new(0),
             why: OnceLock::new(),
+            figures: LaneFigures::default(),
         }
     }
 
@@ -141,8 +143,10 @@ impl Status {
     }
 }
 
-/// The counters of a lane. Written only by its leader.
+/// The counters of a lane. Written only by its leader, with each message: on a cache line that threads do not read when
+/// they send.
 #[derive(Debug, Default)]
+#[repr(align(64))]
 pub(crate) struct LaneFigures {
     pub(crate) messages: AtomicU64,
     pub(crate) requests: AtomicU64,

@@ -124,7 +124,10 @@ impl Recipe {
                 let told = (opening.address(), parameters);
                 Ok((opening, told))
             },
-            |opening, peer, parameters| opening.connect(peer, parameters, sharing.discipline),
+            |opening, peer, parameters| {
+                let ports = shared.handle.ports();
+                opening.connect(peer, parameters, sharing.discipline, ports)
+            },
         )
     }
 }

@@ -37,9 +37,7 @@ impl ThreadPort {
         let crowded = self.handle.is_crowded();
         // A thread with nothing outstanding polls for others, and must not delay its own next call by that.
         let looks = if crowded || before == 0 { 1 } else { LOOKS };
-        let led = self
-            .lane
-            .poll(&self.node, self.handle.ports(), Some(mine), looks);
+        let led = self.lane.poll(&self.node, Some(mine), looks);
         self.looked = led.is_some();
         // What was taken for others is counted by them.
         taken += before - self.calls.outstanding();

@@ -24,7 +24,7 @@ use looking::{LOOKS, RESTS_FOR_MAIL};
 use super::calls::{port_of, slot_of, Calls};
 use super::combining::{Node, Outcome};
 use super::handle::Handle;
-use super::lane::SharedLane;
+use super::lane::{LaneLimits, SharedLane};
 use super::lane_table::Placed;
 use super::ports::{Mine, Port};
 use super::staging::Staging;
@@ -107,7 +107,7 @@ impl ThreadPort {
         self.asked.clear();
         self.going = None;
         self.is_stuck = false;
-        self.staging.settle(placed.lane.limits().0);
+        self.staging.settle(placed.lane.limits().eager);
         self.status = Arc::clone(placed.lane.status());
         self.lane = placed.lane;
         self.index = placed.index;
@@ -202,7 +202,7 @@ impl Lane for ThreadPort {
         if !self.is_in_place() && !self.migrate() {
             return Ok(None);
         }
-        let (eager, longest) = self.lane.limits();
+        let &LaneLimits { eager, longest, .. } = self.lane.limits();
         let length = body.bytes().len();
         check_length(length, longest)?;
         if self.calls.outstanding() == self.calls.limit() {
@@ -272,12 +272,12 @@ impl Lane for ThreadPort {
             Ok(remote) => remote,
             Err(submitted) => return Ok(submitted),
         };
-        wanted.check_length(self.lane.longest_operation())?;
+        wanted.check_length(self.lane.limits().longest_operation)?;
         if !self.takes_operation() {
             return Ok(Submitted::Full);
         }
         let lane = &self.lane;
-        let verb = wanted.verb(lane.inline_bytes(), |bytes| lane.source(bytes))?;
+        let verb = wanted.verb(lane.limits().inline, |bytes| lane.source(bytes))?;
         Ok(self.stage_operation(remote, verb, wanted.length(), tag))
     }
 
@@ -294,7 +294,7 @@ impl Lane for ThreadPort {
             Ok(remote) => remote,
             Err(submitted) => return Ok(Some(submitted)),
         };
-        check_length(own.range.len(), self.lane.longest_operation())?;
+        check_length(own.range.len(), self.lane.limits().longest_operation)?;
         let lane = &self.lane;
         let part = self.registered.part(own, |memory| lane.register(memory))?;
         let Some(part) = part else { return Ok(None) };
@@ -332,12 +332,10 @@ impl Lane for ThreadPort {
             calls: &mut self.calls,
             sink: self.answers.or(&mut *sink),
         };
-        let ports = self.handle.ports();
         // A thread that goes on sending polls once: its next request must not wait for an answer to this one.
         let looks = if waits { LOOKS } else { 1 };
-        let (outcome, _) =
-            self.lane
-                .exchange(&self.node, self.staging.run(), ports, Some(mine), looks);
+        let run = self.staging.run();
+        let (outcome, _) = self.lane.exchange(&self.node, run, Some(mine), looks);
         let mut taken = before - self.calls.outstanding();
         self.sent(outcome);
         self.answers.give(sink);
@@ -381,7 +379,7 @@ impl Lane for ThreadPort {
     }
 
     fn longest(&self) -> usize {
-        self.lane.limits().1
+        self.lane.limits().longest
     }
 
     fn buffer(&mut self, length: usize) -> Result<Box<dyn BytesMut>, CallError> {
@@ -416,7 +414,7 @@ impl Lane for ThreadPort {
             calls: &mut self.calls,
             sink: self.answers.or(&mut *sink),
         };
-        self.lane.check(&self.node, self.handle.ports(), Some(mine));
+        self.lane.check(&self.node, Some(mine));
         self.answers.give(sink);
         self.look_at_end(sink)?;
         if self.calls.outstanding() < before {

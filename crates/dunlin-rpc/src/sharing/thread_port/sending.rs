@@ -51,8 +51,7 @@ impl ThreadPort {
         if self.staging.is_empty() {
             return;
         }
-        let ports = self.handle.ports();
-        let outcome = self.lane.send(&self.node, self.staging.run(), ports);
+        let outcome = self.lane.send(&self.node, self.staging.run());
         self.sent(outcome);
     }
 
@@ -72,9 +71,8 @@ impl ThreadPort {
     /// Sends the one-sided operations: they refer to memory granted on their lane, and need no credits, so they are
     /// sent before the rest of the run.
     pub(super) fn send_operations(&mut self) {
-        let ports = self.handle.ports();
         let run = self.staging.run_of_operations();
-        if self.lane.send(&self.node, run, ports) == Outcome::Sent {
+        if self.lane.send(&self.node, run) == Outcome::Sent {
             self.staging.take_operations();
         }
     }
