@@ -5,7 +5,7 @@ mod calls;
 use std::sync::Arc;
 
 use dunlin_verbs::{
-    progress, AnyRegion, Device, PeerMemory, PeerSource, QueuePair, RemoteAddress, Work,
+    progress, thread, AnyRegion, Device, PeerMemory, PeerSource, QueuePair, RemoteAddress, Work,
 };
 
 use self::calls::{Answered, Calls, EXPORTS};
@@ -385,7 +385,7 @@ impl<C: Channel> Lane for ChannelLane<C> {
     fn check(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
         let probed = match self.outstanding() {
             0 => Ok(()),
-            _ => self.core.channel.probe_at_intervals(),
+            _ => self.core.channel.probe_at_intervals(thread::now()),
         };
         let progress = probed
             .and_then(|()| {

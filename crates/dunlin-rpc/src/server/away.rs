@@ -134,12 +134,8 @@ impl Away {
         }
     }
 
-    /// Wakes the tasks of calls whose deadlines have passed, whether or not their callers could cancel them.
-    pub(super) fn expire(&self) {
-        if self.is_empty() {
-            return;
-        }
-        let now = thread::now();
+    /// Wakes the tasks of calls whose deadlines have passed by `now`, whether or not their callers could cancel them.
+    pub(super) fn expire(&self, now: Instant) {
         for fate in self.0.values() {
             fate.expire(now);
         }
@@ -214,14 +210,14 @@ mod tests {
             short.poll_cancelled(&context).is_pending()
                 && long.poll_cancelled(&context).is_pending()
         );
-        away.expire();
+        away.expire(thread::now());
         while thread::now() < soon {
             std::thread::sleep(soon.saturating_duration_since(thread::now()));
         }
         assert!(short.is_over() && !long.is_over());
         assert_eq!(woken.0.load(Ordering::Relaxed), 0);
-        away.expire();
-        away.expire();
+        away.expire(thread::now());
+        away.expire(thread::now());
         assert_eq!(woken.0.load(Ordering::Relaxed), 1);
         assert!(
             short.poll_cancelled(&context).is_ready() && long.poll_cancelled(&context).is_pending()

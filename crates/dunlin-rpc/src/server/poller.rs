@@ -1,7 +1,7 @@
 //! A poller: serves, on a polling thread, some of the connections of one device, all of one kind of channel.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dunlin_verbs::{thread, Device};
 
@@ -10,7 +10,6 @@ use super::dispatch::Finished;
 use super::mailbox::{Mail, Mailbox};
 use super::partition::Partition;
 use super::rounds::{Rounds, LONGEST};
-use crate::channel::carrier::PROBE_INTERVAL;
 use crate::channel::{Channel, ChannelError};
 
 /// Number of passes without a request after which a lane counts as quiet.
@@ -30,8 +29,6 @@ pub(super) struct Poller<C: Channel> {
     /// A pass polls all that are expected to send requests, and one of the others.
     connections: Partition<Connection<C>>,
     passes: u32,
-    /// When clients are probed again, by the clock of the polling thread.
-    next_probe: Option<Instant>,
 }
 
 impl<C: Channel> Poller<C> {
@@ -41,7 +38,6 @@ impl<C: Channel> Poller<C> {
             context,
             connections: Partition::new(),
             passes: 0,
-            next_probe: None,
         }
     }
 
@@ -67,19 +63,15 @@ impl<C: Channel> Poller<C> {
             }
         }
         if self.handle.is_draining() {
-            self.each(Connection::drain);
+            self.each(|connection, _| connection.drain());
         }
         count
     }
 
     #[cold]
     fn end(&mut self, index: usize, error: &ChannelError) {
-        let mut connection = self.connections.remove(index);
-        connection.close();
-        self.context.ended(connection.id, error);
-        let id = connection.id;
-        // Everything of the connection is released before the count is decremented.
-        drop(connection);
+        let id = self.connections.remove(index).end(error, &self.context);
+        // Only now, because the client's place is free then.
         self.handle.left(id);
     }
 
@@ -107,14 +99,18 @@ impl<C: Channel> Poller<C> {
     /// Continues draining, and returns whether that is done.
     #[cold]
     fn is_drained(&mut self) -> bool {
-        self.each(Connection::drain);
+        self.each(|connection, _| connection.drain());
         self.connections.iter().all(Connection::is_quiet) && !self.handle.has_mail()
     }
 
-    fn each(&mut self, mut action: impl FnMut(&mut Connection<C>) -> Result<(), ChannelError>) {
+    /// Runs an action on all connections; one on which it fails ends.
+    fn each(
+        &mut self,
+        mut action: impl FnMut(&mut Connection<C>, &Context) -> Result<(), ChannelError>,
+    ) {
         let mut index = 0;
         while index < self.connections.len() {
-            match action(&mut self.connections[index]) {
+            match action(&mut self.connections[index], &self.context) {
                 Ok(()) => index += 1,
                 Err(error) => self.end(index, &error),
             }
@@ -164,18 +160,7 @@ impl<C: Channel> Rounds for Poller<C> {
 
     fn check(&mut self) {
         let now = thread::now();
-        if now >= *self.next_probe.get_or_insert(now + PROBE_INTERVAL) {
-            // That the peer has ended its queue pair without notice shows only when something is posted.
-            self.next_probe = Some(now + PROBE_INTERVAL);
-            self.each(Connection::probe);
-        }
-        let mut index = 0;
-        while index < self.connections.len() {
-            match self.connections[index].progress(&self.context) {
-                Ok(_) => index += 1,
-                Err(error) => self.end(index, &error),
-            }
-        }
+        self.each(|connection, context| connection.check(now, context));
     }
 
     fn has_clients(&self) -> bool {
@@ -205,7 +190,7 @@ impl<C: Channel> Rounds for Poller<C> {
 
     fn prepare_sleep(&mut self) -> bool {
         let mut known = true;
-        self.each(|connection| {
+        self.each(|connection, _| {
             known &= connection.prepare_sleep()?;
             Ok(())
         });

@@ -11,7 +11,7 @@ use dunlin_verbs::{
 
 use super::one_sided::OneSidedWork;
 use super::receives::Receives;
-use super::{Carrier, PROBE_INTERVAL, QUIET, SEND_REQUESTS, SIGNAL_EVERY, SLEEP_AT};
+use super::{Carrier, QUIET, SEND_REQUESTS, SIGNAL_EVERY, SLEEP_AT};
 use crate::channel::buffers::{BufferPool, Purpose};
 use crate::channel::{Parameters, CLASS_PARAMETER};
 use crate::config::ChannelConfig;
@@ -241,7 +241,7 @@ impl<D: Device> UnconnectedCarrier<D> {
             waited_since: None,
             dialled: false,
             probe: None,
-            next_probe: thread::now() + PROBE_INTERVAL,
+            next_probe: None,
             device: self.device,
             domain: self.domain,
         })

@@ -30,7 +30,6 @@ use one_sided::OneSidedWork;
 use receives::Receives;
 
 pub(crate) use one_sided::Finished;
-pub(crate) use requests::PROBE_INTERVAL;
 
 /// Offset in an inlet of the number of the peer's latest sleep; a new number requests a wake-up.
 pub(in crate::channel) const SLEEP_AT: usize = 64;
@@ -90,14 +89,14 @@ pub(crate) struct Carrier<D: Device> {
     one_sided: OneSidedWork<D>,
     /// The peer's queue pair is known to accept requests.
     pub(super) met: bool,
-    /// When waiting for the peer's first message began: by the clock of the polling thread, which need not be the one
-    /// that connected.
+    /// When waiting for the peer's first message began, and when the peer is probed next: by the clock of the polling
+    /// thread, which need not be the one that connected.
     waited_since: Option<Instant>,
+    next_probe: Option<Instant>,
     /// Whether this side has dialled.
     pub(super) dialled: bool,
     /// The last probe, until it is known to have arrived.
     probe: Option<Ticket>,
-    next_probe: Instant,
     pub(super) device: D,
     pub(super) domain: D::ProtectionDomain,
 }

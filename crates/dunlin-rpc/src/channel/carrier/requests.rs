@@ -1,6 +1,6 @@
 //! The requests of a channel: posting them when the send queue has an entry, and handling their completions.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dunlin_link::{failure_of, Ended, Ticket};
 use dunlin_verbs::{
@@ -14,7 +14,7 @@ use crate::channel::ChannelError;
 /// The reason for ending a channel whose requests do not complete.
 const NO_COMPLETION: &str = "the peer lets no request complete";
 /// Interval of probes of a peer that may have gone without notice.
-pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum time without a completion while requests are outstanding: somewhat longer than a queue pair retransmits to a
 /// peer that does not answer before it reports that itself. A queue pair that fails to report it (soft-RoCE's, when its
 /// interface goes down) still acknowledges what the peer writes, so that neither side would ever see an error.
@@ -157,7 +157,7 @@ impl<D: Device> Carrier<D> {
     /// Posts a request without effect, whose failure shows that the peer has gone, unless one is outstanding. A peer
     /// that was never heard of is probed only after [`MEETING`]: it may have ended before its first message, which
     /// nothing else would show.
-    pub(crate) fn probe(&mut self) -> Result<(), ChannelError> {
+    pub(in crate::channel) fn probe(&mut self) -> Result<(), ChannelError> {
         let out = self.probe.is_some_and(|probe| !self.is_done(probe));
         let expected = !self.met && {
             let now = thread::now();
@@ -185,14 +185,13 @@ impl<D: Device> Carrier<D> {
         self.post_write(operation, Payload::Inline(&[]), flags | SendFlags::SIGNALED)
     }
 
-    /// [`Carrier::probe`], once per [`PROBE_INTERVAL`]: for a side that waits. The end of a server, and requests that
-    /// do not complete, are only noticed by a side that posts.
-    pub(crate) fn probe_at_intervals(&mut self) -> Result<(), ChannelError> {
-        let now = thread::now();
-        if now < self.next_probe {
+    /// [`Carrier::probe`], once per [`PROBE_INTERVAL`]: for a side that waits. That the peer has gone without notice,
+    /// or that requests do not complete, is only noticed by a side that posts.
+    pub(crate) fn probe_at_intervals(&mut self, now: Instant) -> Result<(), ChannelError> {
+        if now < *self.next_probe.get_or_insert(now + PROBE_INTERVAL) {
             return Ok(());
         }
-        self.next_probe = now + PROBE_INTERVAL;
+        self.next_probe = Some(now + PROBE_INTERVAL);
         self.probe()
     }
 

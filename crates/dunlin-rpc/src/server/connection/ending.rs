@@ -3,7 +3,7 @@
 
 use dunlin_link::Ticket;
 
-use super::Connection;
+use super::{Connection, Context};
 use crate::channel::message::Kind;
 use crate::channel::{Channel, ChannelError};
 
@@ -69,5 +69,12 @@ impl<C: Channel> Connection<C> {
 
     pub(in crate::server) fn close(&mut self) {
         self.channel.close();
+    }
+
+    /// Ends the connection because of an error, and releases everything that it holds; returns its id.
+    pub(in crate::server) fn end(mut self, error: &ChannelError, context: &Context) -> u64 {
+        self.close();
+        context.ended(self.id, error);
+        self.id
     }
 }

@@ -10,6 +10,7 @@ mod outcome;
 
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::sync::Arc;
+use std::time::Instant;
 
 use dunlin_verbs::{Device, QueuePair, Work};
 
@@ -310,11 +311,22 @@ impl<C: Channel> Connection<C> {
         !self.backlog.is_empty() || (!self.fetching.is_empty() && fetches_enough())
     }
 
+    /// Checks for what does not show in messages: that the client has gone without notice, completions, failures,
+    /// requests for credits, and deadlines that have passed by `now`.
+    pub(in crate::server) fn check(
+        &mut self,
+        now: Instant,
+        context: &Context,
+    ) -> Result<(), ChannelError> {
+        self.channel.probe_at_intervals(now)?;
+        self.away.expire(now);
+        self.progress(context).map(drop)
+    }
+
     /// Takes completions, and checks for failures.
-    pub(in crate::server) fn progress(&mut self, context: &Context) -> Result<usize, ChannelError> {
+    fn progress(&mut self, context: &Context) -> Result<usize, ChannelError> {
         self.channel.progress()?;
         self.channel.flush()?;
-        self.away.expire();
         if let Some((admitted, ring)) = self.admitted.as_mut().zip(self.channel.ring()) {
             admitted.decide(ring)?;
         }
@@ -439,11 +451,6 @@ impl<C: Channel> Connection<C> {
     pub(in crate::server) fn has_arrival(&self) -> bool {
         self.channel.has_arrival() && self.channel.may_have_room()
             || self.admitted.as_ref().is_some_and(Admitted::has_news)
-    }
-
-    /// See [`crate::channel::carrier::Carrier::probe`].
-    pub(in crate::server) fn probe(&mut self) -> Result<(), ChannelError> {
-        self.channel.probe()
     }
 
     /// See [`crate::channel::carrier::Carrier::prepare_sleep`].

@@ -402,27 +402,20 @@ impl<D: Device> Poller<D> {
         }
     }
 
-    /// Ends sessions whose clients no longer exist, if the device reports that.
+    /// Checks the sessions for deadlines that have passed, and ends those whose clients no longer exist, if the device
+    /// reports that, and, if a new client has found no place, those that have been silent for long.
     #[cold]
-    fn end_gone(&mut self) {
+    fn check_sessions(&mut self) {
+        let is_crowded = self.handle.crowded.swap(false, Ordering::Relaxed);
         for number in 0..self.sessions.len() as u32 {
-            if self.sessions[number as usize].is_some() && self.endpoint.is_gone(number) {
+            let Some(session) = &self.sessions[number as usize] else {
+                continue;
+            };
+            session.expire(self.now);
+            let is_silent = || self.now.duration_since(session.heard) >= SILENCE;
+            if self.endpoint.is_gone(number) || is_crowded && is_silent() {
                 self.end(number, &ChannelError::peer_gone());
             }
-        }
-    }
-
-    /// Ends sessions that have been silent for long.
-    #[cold]
-    fn make_places(&mut self) {
-        let silent = |session: &Session| self.now.duration_since(session.heard) >= SILENCE;
-        let all = self.sessions.iter().enumerate();
-        let silent: Vec<u32> = all
-            .filter(|(_, session)| session.as_ref().is_some_and(silent))
-            .map(|(number, _)| number as u32)
-            .collect();
-        for number in silent {
-            self.end(number, &ChannelError::peer_gone());
         }
     }
 

@@ -12,7 +12,6 @@ use super::long_calls::LongCalls;
 use super::turns::{Failed, Turns};
 use crate::admission::grouping::groups::Rules;
 use crate::admission::grouping::pace::Pace;
-use crate::channel::carrier::PROBE_INTERVAL;
 use crate::channel::pool::{Mapping, ServedPool};
 use crate::channel::ChannelError;
 use crate::server::connection::{Connection, Context};
@@ -94,7 +93,6 @@ pub(super) struct Poller<D: Device> {
     /// When the last pass ended, if it served a client.
     served_at: Option<Instant>,
     passes: u32,
-    next_probe: Option<Instant>,
 }
 
 impl<D: Device> Poller<D> {
@@ -117,7 +115,6 @@ impl<D: Device> Poller<D> {
             long_calls: LongCalls::new(Duration::from_nanos(rules.slice_ns)),
             served_at: None,
             passes: 0,
-            next_probe: None,
         }
     }
 
@@ -146,7 +143,7 @@ impl<D: Device> Poller<D> {
             }
         }
         if self.handle.mailbox.is_draining() {
-            self.each(Connection::drain);
+            self.each(|client, _| client.drain());
         }
         count
     }
@@ -182,15 +179,12 @@ impl<D: Device> Poller<D> {
     #[cold]
     fn end_failed(&mut self) {
         for (number, error) in std::mem::take(&mut self.failed) {
-            let Some(mut client) = self.members[number as usize].take() else {
+            let Some(client) = self.members[number as usize].take() else {
                 continue;
             };
-            client.close();
-            self.context.ended(client.id, &error);
-            let id = client.id;
             let (place, mapping) = (client.channel.place(), client.channel.mapping());
-            // Everything of the client is released before the count is decremented.
-            drop(client);
+            let id = client.end(&error, &self.context);
+            // Only now, because the client's place and its number are free then.
             match mapping {
                 Mapping::Polled => self.fixed.retain(|&other| other != number),
                 Mapping::ByTurns => {
@@ -214,12 +208,14 @@ impl<D: Device> Poller<D> {
         }
     }
 
+    /// Runs an action on all clients; one on which it fails ends.
     fn each(
         &mut self,
-        mut action: impl FnMut(&mut Connection<ServedPool<D>>) -> Result<(), ChannelError>,
+        mut action: impl FnMut(&mut Connection<ServedPool<D>>, &Context) -> Result<(), ChannelError>,
     ) {
         for (number, client) in self.members.iter_mut().enumerate() {
-            if let Some(Err(error)) = client.as_mut().map(&mut action) {
+            let Some(client) = client else { continue };
+            if let Err(error) = action(client, &self.context) {
                 self.failed.push((number as u32, error));
             }
         }
@@ -391,20 +387,7 @@ impl<D: Device> Rounds for Poller<D> {
 
     fn check(&mut self) {
         let now = thread::now();
-        if now >= *self.next_probe.get_or_insert(now + PROBE_INTERVAL) {
-            // That the peer has ended its queue pair without notice shows only when something is posted.
-            self.next_probe = Some(now + PROBE_INTERVAL);
-            self.each(Connection::probe);
-        }
-        let (members, failed, context) = (&mut self.members, &mut self.failed, &self.context);
-        for (number, client) in members.iter_mut().enumerate() {
-            if let Some(Err(error)) = client.as_mut().map(|client| client.progress(context)) {
-                failed.push((number as u32, error));
-            }
-        }
-        if !self.failed.is_empty() {
-            self.end_failed();
-        }
+        self.each(|client, context| client.check(now, context));
     }
 
     fn has_clients(&self) -> bool {
@@ -416,7 +399,7 @@ impl<D: Device> Rounds for Poller<D> {
             return true;
         }
         self.handle.mailbox.is_draining() && {
-            self.each(Connection::drain);
+            self.each(|client, _| client.drain());
             self.members.iter().flatten().all(Connection::is_quiet)
                 && !self.handle.mailbox.has_mail()
                 // A client whose turn is ending may have announced a request, which is taken when the turn has ended.
@@ -445,7 +428,7 @@ impl<D: Device> Rounds for Poller<D> {
 
     fn prepare_sleep(&mut self) -> bool {
         let mut known = self.arm_notifications();
-        self.each(|client| {
+        self.each(|client, _| {
             known &= client.prepare_sleep()?;
             Ok(())
         });

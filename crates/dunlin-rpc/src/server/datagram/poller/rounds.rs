@@ -1,7 +1,5 @@
 //! The passes of a datagram poller on its polling thread.
 
-use std::sync::atomic::Ordering;
-
 use dunlin_verbs::{thread, Device};
 
 use super::super::session::Session;
@@ -33,14 +31,10 @@ impl<D: Device> Rounds for Poller<D> {
 
     fn check(&mut self) {
         self.now = thread::now();
-        self.sessions.iter().flatten().for_each(Session::expire);
-        self.end_gone();
+        self.check_sessions();
         if self.leaving && self.renewal.is_none() {
             // New clients wait for what it locks.
             thread::hold(|| self.give_back());
-        }
-        if self.handle.crowded.swap(false, Ordering::Relaxed) {
-            self.make_places();
         }
     }
 

@@ -132,9 +132,9 @@ impl Session {
         }
     }
 
-    /// Wakes handlers elsewhere whose callers' deadlines have passed.
-    pub(super) fn expire(&self) {
-        self.away.expire();
+    /// Wakes handlers elsewhere whose callers' deadlines have passed by `now`.
+    pub(super) fn expire(&self, now: Instant) {
+        self.away.expire(now);
     }
 
     /// Length of a segment in bytes.
