@@ -5,7 +5,7 @@
 //! that answers that only a malicious server sends are detected: a lane delivers each answer once, and the slot of an
 //! abandoned call is free only when its answer has come.
 
-use super::ports::{Port, CALL, OPERATION};
+use super::port::{Port, CALL, OPERATION};
 use crate::call::slots::Slots;
 use crate::channel::call_id::{self, call_id, CallId};
 

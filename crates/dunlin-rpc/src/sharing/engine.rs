@@ -9,6 +9,7 @@ use dunlin_verbs::{thread, CompletionChannel, Device, Work};
 
 use super::calls::port_of;
 use super::combining::{Members, Node, Outcome, Run};
+use super::port::{CALL, OPERATION};
 use super::ports::{Mine, Ports};
 use super::status::Status;
 use crate::admission::credits::{CreditBalance, Renewal};
@@ -51,31 +52,27 @@ impl<'a, 'm, D: Device> Shared<'a, 'm, D> {
         }
     }
 
-    /// Counts a call that has ended and whose end is handed out at once.
+    /// Ends a call, or an operation, with its short response.
     #[inline]
-    fn count(&mut self, call: CallId) {
+    fn end(&mut self, call: CallId, what: u64, response: &[u8]) -> Result<(), ChannelError> {
         D::charge(effort::ANSWERED);
         let port = port_of(call);
         self.answered += usize::from(self.last.replace(port) != Some(port));
+        if self.ports.answer(call, what, response, self.mine)? {
+            D::charge(Work::SharedLine);
+        }
+        Ok(())
     }
 }
 
 impl<D: Device> Outstanding for Shared<'_, '_, D> {
     #[inline]
     fn answer(&mut self, call: CallId, response: &[u8]) -> Result<(), ChannelError> {
-        self.count(call);
-        if self.ports.answer(call, response, self.mine)? {
-            D::charge(Work::SharedLine);
-        }
-        Ok(())
+        self.end(call, CALL, response)
     }
 
     fn operated(&mut self, call: CallId, result: &[u8]) -> Result<(), ChannelError> {
-        self.count(call);
-        if self.ports.operated(call, result, self.mine)? {
-            D::charge(Work::SharedLine);
-        }
-        Ok(())
+        self.end(call, OPERATION, result)
     }
 
     fn expect_answer(&mut self, call: CallId) -> Result<(), ChannelError> {

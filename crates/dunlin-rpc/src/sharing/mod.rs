@@ -3,7 +3,7 @@
 //!
 //! A [`handle`] has a few lanes. Each thread has a [`thread_port`] to it, which is all that the client's calls use.
 //! Each [`lane`] has an [`engine`], which one thread at a time leads, chosen by the [`combining`] queue. [`ports`]
-//! deliver answers to their threads.
+//! hand answers out to the [`port`]s of their threads.
 
 pub(crate) mod assignment;
 mod calls;
@@ -23,6 +23,7 @@ mod lane_table;
 #[cfg(all(test, loom))]
 mod loom_tests;
 pub(crate) mod maker;
+pub(crate) mod port;
 pub(crate) mod ports;
 #[cfg(all(test, not(loom)))]
 mod ports_tests;

@@ -1,7 +1,8 @@
 //! Ports and calls: every answer reaches its caller, whichever thread takes it.
 
 use super::calls::Calls;
-use super::ports::{Mine, Ports, CALL};
+use super::port::{CALL, OPERATION};
+use super::ports::{Mine, Ports};
 use crate::call::lane::{Answer, CallId, Sink};
 use crate::error::CallError;
 use proptest::prelude::*;
@@ -30,14 +31,14 @@ fn answers_to_no_call_are_violations() {
         call | 1 << 60,
     ] {
         assert!(ports
-            .answer(wrong, b"", &mut None)
+            .answer(wrong, CALL, b"", &mut None)
             .unwrap_err()
             .is_violation());
     }
     ports.begin_fetch(call).unwrap();
     assert!(ports.begin_fetch(call).is_err(), "one answer for each call");
-    ports.answer(call, b"", &mut None).unwrap();
-    assert!(ports.answer(call, b"", &mut None).is_err());
+    ports.answer(call, CALL, b"", &mut None).unwrap();
+    assert!(ports.answer(call, CALL, b"", &mut None).is_err());
 }
 
 /// A server may write its messages before the device has completed the operation.
@@ -48,16 +49,16 @@ fn a_message_does_not_end_an_operation() {
     let mut calls = Calls::new(4);
     let call = calls.begin_operation(1, &port).unwrap();
     let refused = [
-        ports.answer(call, b"", &mut None).map(drop),
+        ports.answer(call, CALL, b"", &mut None).map(drop),
         ports.expect_answer(call),
         ports.begin_fetch(call),
     ];
     for refused in refused {
         assert!(refused.unwrap_err().is_violation());
     }
-    ports.operated(call, b"", &mut None).unwrap();
+    ports.answer(call, OPERATION, b"", &mut None).unwrap();
     let next = calls.begin(2, &port).unwrap();
-    assert!(ports.operated(next, b"", &mut None).is_err());
+    assert!(ports.answer(next, OPERATION, b"", &mut None).is_err());
 }
 
 #[test]
@@ -68,7 +69,7 @@ fn a_port_with_calls_out_is_not_given_to_another() {
     ports.close(&port);
     let other = ports.open().unwrap();
     assert_ne!(other.id, port.id);
-    ports.answer(call, b"late", &mut None).unwrap();
+    ports.answer(call, CALL, b"late", &mut None).unwrap();
     assert_eq!(ports.open().unwrap().id, port.id);
     assert!(port.mailbox.try_recv().is_err());
 }
@@ -91,7 +92,11 @@ fn an_end_that_finds_no_place_is_counted() {
     let ports = Ports::new(1);
     let port = ports.open().unwrap();
     // They are not taken, and the slot is used again and again, which its owner would not do.
-    let end = || assert!(ports.answer(port.begin(0, CALL), b"", &mut None).unwrap());
+    let end = || {
+        assert!(ports
+            .answer(port.begin(0, CALL), CALL, b"", &mut None)
+            .unwrap())
+    };
     (0..65).for_each(|_| end());
     assert_eq!(ports.undelivered(), 0);
     end();
@@ -123,7 +128,7 @@ proptest! {
                     let (port, calls, waiting) = &mut owners[who];
                     let mut told = Told::default();
                     let mine = Mine::Thread { port, calls, sink: &mut told };
-                    ports.answer(call, b"", &mut Some(mine)).unwrap();
+                    ports.answer(call, CALL, b"", &mut Some(mine)).unwrap();
                     for tag in told.0 {
                         let place = waiting.iter().position(|&t| t == tag);
                         prop_assert!(place.is_some());
