@@ -2,8 +2,8 @@
 //! ([`grouping`]).
 //!
 //! [`credits`] and [`scheduler`] are pure. [`lane`] is one lane's admission at the server, driven by the poller that
-//! serves it; the [`redistribution`] thread decides which lanes are active, and detects when the device is at its limit
-//! ([`attempts`]).
+//! serves it; the [`redistribution`] thread decides which lanes of the [`senders`] are active, and detects when the
+//! device is at its limit ([`attempts`]).
 
 mod arrivals;
 mod attempts;
@@ -13,6 +13,7 @@ pub(crate) mod lane;
 mod lane_share;
 pub(crate) mod redistribution;
 pub(crate) mod scheduler;
+mod senders;
 
 pub(crate) use arrivals::DatagramShare;
 pub use redistribution::{LaneUse, SenderReport};
