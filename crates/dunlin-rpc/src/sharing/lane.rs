@@ -41,14 +41,8 @@ pub(crate) trait SharedLane: Send + Sync {
     /// Sends a run, together with those of other threads.
     fn send(&self, node: &Node, run: Run<'_>) -> Outcome;
     /// Sends a run and polls for answers in the same turn, if no other thread uses the lane; otherwise only sends it,
-    /// with those of others. Returns the number of messages taken.
-    fn exchange(
-        &self,
-        node: &Node,
-        run: Run<'_>,
-        mine: Option<Mine<'_>>,
-        looks: u32,
-    ) -> (Outcome, usize);
+    /// with those of others.
+    fn exchange(&self, node: &Node, run: Run<'_>, mine: Option<Mine<'_>>, looks: u32) -> Outcome;
     /// Takes what has arrived, unless another thread leads (`None`). It polls `looks` times, or until another thread
     /// waits for it.
     fn poll(&self, node: &Node, mine: Option<Mine<'_>>, looks: u32) -> Option<usize>;
@@ -289,11 +283,11 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
         run: Run<'_>,
         mut mine: Option<Mine<'_>>,
         looks: u32,
-    ) -> (Outcome, usize) {
+    ) -> Outcome {
         if self.spins || self.status.standing().contains(Standing::REJOINED) {
-            return (self.send(node, run), 0);
+            return self.send(node, run);
         }
-        let (mut outcome, mut taken) = (Outcome::Lost, 0);
+        let mut outcome = Outcome::Lost;
         let led = self.combiner.try_lead(node, Run::NONE, |engine, members| {
             if self.status.is_lost() {
                 return;
@@ -306,14 +300,14 @@ impl<D: Device> SharedLane for RingSharedLane<D> {
                 Ok(sent) => outcome = sent,
                 Err(error) => return self.lose(engine, &error, &mut mine),
             }
-            taken = self.look(engine, members, &mut mine, looks);
+            self.look(engine, members, &mut mine, looks);
             if members.are_waiting() {
                 self.serve(engine, members);
             }
         });
         match led {
-            Some(_) => (outcome, taken),
-            None => (self.send(node, run), 0),
+            Some(_) => outcome,
+            None => self.send(node, run),
         }
     }
 

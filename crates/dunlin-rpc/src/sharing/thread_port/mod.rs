@@ -336,7 +336,7 @@ impl Lane for ThreadPort {
         // A thread that goes on sending polls once: its next request must not wait for an answer to this one.
         let looks = if waits { LOOKS } else { 1 };
         let run = self.staging.run();
-        let (outcome, _) = self.lane.exchange(&self.node, run, Some(mine), looks);
+        let outcome = self.lane.exchange(&self.node, run, Some(mine), looks);
         let mut taken = before - self.calls.outstanding();
         self.sent(outcome);
         self.answers.give(sink);
