@@ -12,8 +12,9 @@ use dunlin_verbs::process::Owned;
 use serde::{Deserialize, Serialize};
 
 use super::handler::{Execution, HandlerError};
-use super::local::{LocalAcceptor, NamedService};
+use super::local::LocalAcceptor;
 use super::reports::Reports;
+use super::services::NamedService;
 use super::ServerStatistics;
 use crate::admission::SenderReport;
 use crate::client::{Client, ClientReport};
@@ -150,12 +151,13 @@ impl ServerObserver {
             resident_bytes: resident_bytes(),
             ..ServerFigures::default()
         };
-        for (name, service) in services.iter() {
+        for named in services.iter() {
+            let Some(service) = named.running() else {
+                continue;
+            };
             // Flor's device reports the counters of the device below it: they are listed only once.
-            let below = devices::below(name);
-            let shown = services
-                .iter()
-                .any(|(other, _)| Some(other.as_str()) == below);
+            let below = devices::below(&named.name);
+            let shown = services.iter().any(|other| Some(&*other.name) == below);
             let mut packets = Vec::new();
             if !shown {
                 packets = service.packet_counts();
@@ -165,7 +167,7 @@ impl ServerObserver {
             service.count(&mut figures.statistics);
             figures.senders.extend(service.senders());
             figures.devices.push(DeviceFigures {
-                name: name.clone(),
+                name: named.name.clone(),
                 connections: service.connections(),
                 statistics,
                 packets: (packets.into_iter())

@@ -5,12 +5,13 @@ use std::time::Instant;
 
 use dunlin_bootstrap::{OpenReply, OpenRequest, Peer, Refusal};
 use dunlin_verbs::process::Owned;
-use dunlin_verbs::{Device, EndpointAddress, PeerConfirmation};
+use dunlin_verbs::{Device, EndpointAddress, PeerConfirmation, VerbsError};
 
 use super::callbacks::CallableClients;
 use super::caller::{Arrival, Caller};
 use super::rights::RightsTable;
 use super::service::{Service, PATIENCE};
+use super::services::NamedService;
 use super::statistics::ServerStatistics;
 use crate::admission::SenderReport;
 use crate::call::callbacks::CLIENT_PARAMETER;
@@ -30,13 +31,9 @@ pub struct LocalAcceptor {
     callable: Option<CallableClients>,
 }
 
-/// A device's name and its service.
-pub(super) type NamedService = (String, Box<dyn Service>);
-
 impl std::fmt::Debug for LocalAcceptor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let names = self.services.iter().map(|(name, _)| name);
-        f.debug_list().entries(names).finish()
+        f.debug_list().entries(self.names()).finish()
     }
 }
 
@@ -68,8 +65,13 @@ impl LocalAcceptor {
         self.services.is_here()
     }
 
-    pub(super) fn services(&self) -> impl Iterator<Item = &NamedService> {
-        self.services.iter()
+    /// The names of the devices over which it serves.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.services.iter().map(|entry| &*entry.name)
+    }
+
+    fn running(&self) -> impl Iterator<Item = &dyn Service> {
+        self.services.iter().filter_map(NamedService::running)
     }
 
     /// A weak reference to the services, for observing them.
@@ -80,35 +82,39 @@ impl LocalAcceptor {
     /// Ends all threads without waiting for answers. Threads that are stuck in a handler are abandoned.
     pub(super) fn end(&self) {
         self.call_no_more();
-        for (_, service) in self.services() {
-            service.stop();
-        }
+        let running = self.services.iter().filter_map(NamedService::close);
+        running.for_each(Service::stop);
         let deadline = Instant::now() + PATIENCE;
-        for (_, service) in self.services() {
-            service.end(deadline);
-        }
+        self.running().for_each(|service| service.end(deadline));
+    }
+
+    /// Stops taking clients and requests; the threads end when what was taken is answered.
+    pub(super) fn drain(&self) {
+        self.call_no_more();
+        let running = self.services.iter().filter_map(NamedService::close);
+        running.for_each(Service::drain);
+    }
+
+    /// Whether all threads have ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.running().all(Service::is_over)
     }
 
     /// The name of the device for clients of a server that was given a device: that device, or Flor over it.
     pub(crate) fn device(&self, flor: bool) -> &str {
-        let names = || self.services().map(|(name, _)| name.as_str());
-        let alike = names().find(|name| devices::is_flor(name) == flor);
-        alike.or_else(|| names().next()).unwrap_or("")
+        let alike = self.names().find(|name| devices::is_flor(name) == flor);
+        alike.or_else(|| self.names().next()).unwrap_or("")
     }
 
     /// Number of connections at present.
     pub(super) fn connections(&self) -> usize {
-        self.services()
-            .map(|(_, service)| service.connections())
-            .sum()
+        self.running().map(Service::connections).sum()
     }
 
     /// What the server has counted so far.
     pub(super) fn statistics(&self) -> ServerStatistics {
         let mut sum = ServerStatistics::default();
-        for (_, service) in self.services() {
-            service.count(&mut sum);
-        }
+        self.running().for_each(|service| service.count(&mut sum));
         sum
     }
 
@@ -117,9 +123,7 @@ impl LocalAcceptor {
         if !self.is_here() {
             return Vec::new();
         }
-        self.services()
-            .flat_map(|(_, service)| service.senders())
-            .collect()
+        self.running().flat_map(Service::senders).collect()
     }
 
     /// Opens a connection for a client that has passed authentication.
@@ -134,13 +138,16 @@ impl LocalAcceptor {
                 known,
             });
         };
-        let service = self.services().find(|(name, _)| *name == request.device);
-        let (_, service) =
-            service.ok_or_else(|| Refusal::rejected(format!("no device '{}'", request.device)))?;
+        let mut services = self.services.iter();
+        let named = services.find(|named| named.name == request.device);
+        let named =
+            named.ok_or_else(|| Refusal::rejected(format!("no device '{}'", request.device)))?;
+        let rejected = |error: VerbsError| Refusal::rejected(error.to_string());
+        let service = named.for_client().map_err(rejected)?;
         let peer = match service.confirm(&request.endpoint) {
             Ok(PeerConfirmation::Confirmed { user }) => peer.with_user(user),
             Ok(PeerConfirmation::Silent) => return Err(Refusal::Unconfirmed),
-            Err(error) => return Err(Refusal::rejected(error.to_string())),
+            Err(error) => return Err(rejected(error)),
         };
         let arrival = Arrival {
             device: request.device.clone(),

@@ -81,10 +81,7 @@ impl RunningServer {
 
     /// Names of the devices over which it serves.
     pub fn devices(&self) -> Vec<String> {
-        self.local_acceptor
-            .services()
-            .map(|(name, _)| name.clone())
-            .collect()
+        self.local_acceptor.names().map(str::to_owned).collect()
     }
 
     /// Stops accepting clients and requests, answers the requests already taken, and ends, within ten seconds. Returns
@@ -94,16 +91,9 @@ impl RunningServer {
             return false;
         }
         self.stop_accepting();
-        self.local_acceptor.call_no_more();
-        for (_, service) in self.local_acceptor.services() {
-            service.drain();
-        }
+        self.local_acceptor.drain();
         let deadline = Instant::now() + DRAIN;
-        let over = || {
-            self.local_acceptor
-                .services()
-                .all(|(_, service)| service.is_over())
-        };
+        let over = || self.local_acceptor.is_over();
         while !over() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -10,11 +10,11 @@ use dunlin_verbs::{Device, VerbsError};
 use super::callbacks::{CallableClients, CallbackServer};
 use super::connection_ids::ConnectionIds;
 use super::handler::Execution;
-use super::on_demand::OnDemand;
 use super::pacing::{self, Follower};
 use super::reports::{self, Reports};
 use super::rights::{Has, RightsTable};
-use super::service::{Service, ServiceSetup};
+use super::service::ServiceSetup;
+use super::services::NamedService;
 use super::{
     capture, figures, notifications, LocalAcceptor, LocalServer, RunningServer, ServerBuilder,
     ServerObserver, FIGURES,
@@ -94,10 +94,9 @@ impl ServerBuilder {
         let services = fabrics
             .iter()
             .map(|fabric| {
-                Ok((
-                    fabric.attributes().name.clone(),
-                    fabric.serve(Arc::clone(&setup))?,
-                ))
+                let name = fabric.attributes().name.clone();
+                let service = fabric.serve(Arc::clone(&setup))?;
+                Ok(NamedService::new(name, service))
             })
             .collect::<Result<Vec<_>, ServeError>>()?;
         let local_acceptor = LocalAcceptor::new(identity, services, rights, callable.clone());
@@ -159,16 +158,15 @@ impl ServerBuilder {
         let identity = setup.identity;
         let mut services = Vec::new();
         if of_flor == name {
-            services.push((name, DeviceFabric(device).serve(setup)?));
+            services.push(NamedService::new(name, DeviceFabric(device).serve(setup)?));
         } else if flor_alone {
             let flor = devices::flor_over(&device)?;
-            services.push((of_flor, DeviceFabric(flor).serve(setup)?));
+            services.push(NamedService::new(of_flor, DeviceFabric(flor).serve(setup)?));
         } else {
             let (below, setup_of_flor) = (device.clone(), Arc::clone(&setup));
-            services.push((name, DeviceFabric(device).serve(setup)?));
+            services.push(NamedService::new(name, DeviceFabric(device).serve(setup)?));
             let start = move || DeviceFabric(devices::flor_over(&below)?).serve(setup_of_flor);
-            let service: Box<dyn Service> = Box::new(OnDemand::new(start));
-            services.push((of_flor, service));
+            services.push(NamedService::on_demand(of_flor, start));
         }
         let acceptor = LocalAcceptor::new(identity, services, rights, callable.clone());
         if let Some(callable) = callable {
@@ -211,7 +209,7 @@ impl ServerBuilder {
         let setup = self.setup();
         let identity = setup.identity;
         let device = end.fabric.attributes().name.clone();
-        let services = vec![(device.clone(), end.fabric.serve(setup)?)];
+        let services = vec![NamedService::new(device.clone(), end.fabric.serve(setup)?)];
         let acceptor = LocalAcceptor::new(identity, services, rights, None);
         CallbackServer::start(client, acceptor, (device, end.peer))
     }
