@@ -30,6 +30,7 @@ mod hostile;
 #[cfg(all(test, not(loom)))]
 mod hostile_tests;
 mod identity;
+mod lanes;
 mod memory;
 mod preset;
 mod random;

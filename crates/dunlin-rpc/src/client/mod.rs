@@ -10,9 +10,7 @@ mod builder;
 mod callbacks;
 mod capture;
 mod change;
-pub(crate) mod channel_lane;
 mod connecting;
-pub(crate) mod datagram_lane;
 mod driver;
 mod other_lane;
 mod peers;
@@ -54,7 +52,7 @@ use recipe::Recipe;
 use wait::Waiter;
 
 use crate::error::{CallError, ConnectError};
-use crate::fabric::Owner;
+use crate::lanes::Owner;
 use crate::HandlerId;
 use state::Settings;
 pub(crate) use state::{Core, CoreState};

@@ -8,7 +8,7 @@ use dunlin_verbs::process::Owned;
 
 use super::recipe::{Recipe, Successor};
 use crate::call::lane::{Lane, NoCalls};
-use crate::fabric::Owner;
+use crate::lanes::Owner;
 
 /// The other lane; see the module.
 #[derive(Default)]

@@ -13,7 +13,7 @@ use super::{Client, RemoteRegion};
 use crate::call::lane::{Answer, Lane, Sink};
 use crate::call::wanted::Wanted;
 use crate::error::{CallError, ConnectError};
-use crate::fabric::Owner;
+use crate::lanes::Owner;
 use crate::HandlerId;
 
 /// Number of polls between two that poll every lane: timers of lanes count their polls.

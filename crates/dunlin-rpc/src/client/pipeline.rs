@@ -22,7 +22,7 @@ use crate::call::lane::{Answer, CallId, Lane, Sink};
 use crate::call::timeout::Told;
 use crate::config::WaitMode;
 use crate::error::CallError;
-use crate::fabric::Owner;
+use crate::lanes::Owner;
 pub(super) use one_sided::operate;
 pub(super) use submitting::submit_on;
 

@@ -18,7 +18,7 @@ use super::wait::end_of;
 use super::Core;
 use crate::call::lane::Lane;
 use crate::error::CallError;
-use crate::fabric::Owner;
+use crate::lanes::Owner;
 
 /// A thread's lane. It is owned by the thread; the client locks it only to close it, so the lock is uncontended on the
 /// path of a call.

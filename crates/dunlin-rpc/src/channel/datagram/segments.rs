@@ -3,7 +3,7 @@
 //!
 //! A session has one transfer in each direction at a time, with [`WINDOW`] segments in flight. The receiver reports how
 //! many it has; it accepts them in any order and each once. A lost segment leaves the transfer incomplete, which its
-//! caller's timer detects (`client/datagram_lane/watch.rs`).
+//! caller's timer detects (`lanes/datagram_lane/watch.rs`).
 
 use std::ops::Range;
 

@@ -13,7 +13,7 @@ use crate::call::lane::Lane;
 use crate::client::recipe::Recipe;
 use crate::client::spares::usable;
 use crate::error::{CallError, ConnectError};
-use crate::fabric::Owner;
+use crate::lanes::Owner;
 
 /// Duration of the first attempt, or until the first deadline of a waiting call if that is later; at most until the
 /// last one. Doubled by each attempt that was too short.

@@ -4,7 +4,7 @@
 use super::Pipeline;
 use crate::client::other_lane::OtherLane;
 use crate::client::recipe::Successor;
-use crate::fabric::Owner;
+use crate::lanes::Owner;
 
 /// The state; see the module.
 #[derive(Default)]

@@ -13,7 +13,7 @@ use super::renewal::Reasons;
 use super::Recipe;
 use crate::call::lane::Lane;
 use crate::error::ConnectError;
-use crate::fabric::Owner;
+use crate::lanes::Owner;
 use crate::preset::Preset;
 
 impl Recipe {

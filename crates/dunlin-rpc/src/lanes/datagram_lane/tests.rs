@@ -14,7 +14,7 @@ use crate::channel::datagram::packet::{Cursor, Head, Packet};
 use crate::channel::datagram::{Endpoint, Greeting, Protocol, Shared, UnconnectedSession};
 use crate::channel::message::{Header, Kind};
 use crate::config::ChannelConfig;
-use crate::fabric::{Owner, SessionSetup};
+use crate::lanes::{Owner, SessionSetup};
 
 const LONGEST: usize = 1 << 20;
 const CALLS: usize = 32;

@@ -6,7 +6,6 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::fmt;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use dunlin_verbs::process::Generation;
@@ -20,10 +19,11 @@ use crate::channel::pool::UnconnectedPool;
 use crate::channel::ring::UnconnectedRing;
 use crate::channel::sent::UnconnectedSent;
 use crate::channel::Parameters;
-use crate::client::channel_lane::ChannelLane;
-use crate::client::datagram_lane::DatagramLane;
 use crate::config::{ChannelConfig, DatagramBatches};
 use crate::error::ServeError;
+use crate::lanes::channel_lane::ChannelLane;
+use crate::lanes::datagram_lane::DatagramLane;
+use crate::lanes::{Owner, SessionSetup};
 use crate::server::service::{DeviceService, Service, ServiceSetup};
 use crate::sharing::lane::{RingSharedLane, SharedLane};
 use crate::sharing::maker::{LaneMaker, OpeningShared};
@@ -50,27 +50,6 @@ pub(crate) trait Fabric: Send + Sync + fmt::Debug {
     fn address_for(&self, own: EndpointAddress, peer: &EndpointAddress) -> EndpointAddress;
     /// Starts the threads that serve clients over this device.
     fn serve(&self, setup: Arc<ServiceSetup>) -> Result<Box<dyn Service>, ServeError>;
-}
-
-/// The user of a lane.
-#[derive(Clone)]
-pub(crate) enum Owner {
-    /// The calling thread: its datagram sessions share a queue pair.
-    Thread,
-    /// Any thread to which it is handed: it has a queue pair of its own.
-    Alone,
-    /// Any thread to which it is handed, with lanes to other servers: they share a queue pair, that of [`Lane::queue`],
-    /// if it is of the same device.
-    Beside(Arc<dyn Any + Send + Sync>),
-}
-
-/// The parameters of a new datagram session.
-pub(crate) struct SessionSetup {
-    pub(crate) config: ChannelConfig,
-    pub(crate) protocol: Protocol,
-    pub(crate) owner: Owner,
-    /// Set when a packet of the client was lost.
-    pub(crate) packet_lost: Arc<AtomicBool>,
 }
 
 /// A lane whose server is not known yet.

@@ -35,7 +35,7 @@ use crate::channel::one_sided::Attached;
 use crate::channel::ChannelError;
 use crate::config::{PacketLoss, MESSAGES};
 use crate::error::CallError;
-use crate::fabric::SessionSetup;
+use crate::lanes::SessionSetup;
 use crate::HandlerId;
 use driving::Driving;
 use watch::Watch;
