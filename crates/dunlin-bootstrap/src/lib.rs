@@ -28,6 +28,7 @@ mod certificate;
 mod checks;
 mod config;
 mod counters;
+pub mod device_name;
 mod dial;
 mod dialed;
 mod error;

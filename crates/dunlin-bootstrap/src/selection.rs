@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::device_name::{bare, kind, IBV, ROCE, SHM};
 use crate::host::{HostDifference, HostId};
 
 /// The hosts that a device can reach.
@@ -42,15 +43,11 @@ impl Capability {
             (Reach::RoceV2, Reach::RoceV2) => true,
             // The addresses of `roce` include its UDP port. A NIC of InfiniBand does not reach one of Ethernet.
             (Reach::RoceV2, Reach::Network) | (Reach::Network, Reach::RoceV2) => {
-                one_kind && self.kind() == "roce"
+                one_kind && self.kind() == ROCE
             }
             (Reach::SameHost(_), _) | (_, Reach::SameHost(_)) => false,
         }
     }
-}
-
-fn kind(device: &str) -> &str {
-    device.split(':').next().unwrap_or(device)
 }
 
 /// Why a device was chosen.
@@ -136,7 +133,7 @@ impl NoCommonDevice {
             }
             Some(asked) => {
                 let reason = format!("the device `{asked}` does not reach from client to server");
-                match self.on_one_host().filter(|_| kind(asked).ends_with("shm")) {
+                match self.on_one_host().filter(|_| bare(kind(asked)) == SHM) {
                     Some(words) => format!("{reason}: {words}"),
                     None => reason,
                 }
@@ -200,16 +197,10 @@ fn fits(capability: &Capability, asked: &str) -> bool {
 /// side has hardware, both use UDP sockets unless a device was requested: two UDP sockets agree on options that a NIC
 /// does not have, such as leaving out the invariant CRC. A device on top of another ranks like that one.
 fn rank(mine: &Capability, theirs: &Capability) -> (u8, Reason) {
-    let below = |one: &Capability| {
-        one.kind()
-            .strip_prefix("flor-")
-            .unwrap_or(one.kind())
-            .to_owned()
-    };
-    match (&*below(mine), &*below(theirs), &mine.reach) {
-        ("ibv", "ibv", _) => (0, Reason::Hardware),
+    match (bare(mine.kind()), bare(theirs.kind()), &mine.reach) {
+        (IBV, IBV, _) => (0, Reason::Hardware),
         (_, _, Reach::SameHost(_)) => (1, Reason::SameHost),
-        ("roce", "roce", _) => (2, Reason::SoftwareRoce),
+        (ROCE, ROCE, _) => (2, Reason::SoftwareRoce),
         (mine, theirs, _) if mine != theirs => (3, Reason::MixedRoce),
         _ => (4, Reason::OnlyCommon),
     }
@@ -219,7 +210,7 @@ fn rank(mine: &Capability, theirs: &Capability) -> (u8, Reason) {
 fn difference(client: &[Capability], server: &[Capability]) -> Option<HostDifference> {
     let own = |side: &[Capability]| {
         side.iter().find_map(|one| match one.reach {
-            Reach::SameHost(id) if one.kind() == "shm" => Some(id),
+            Reach::SameHost(id) if one.kind() == SHM => Some(id),
             _ => None,
         })
     };

@@ -37,7 +37,6 @@ mod random;
 mod server;
 mod sharing;
 mod versioned;
-mod visit;
 
 pub use admission::grouping::pace::Pace;
 pub use admission::{LaneUse, SenderReport};
@@ -53,12 +52,13 @@ pub use client::{
 pub use config::{
     ChannelConfig, DatagramBatches, Datagrams, PacketLoss, UnknownDatagrams, WaitMode,
 };
-pub use devices::{available, capability, chosen, offered, DeviceReport};
+pub use devices::{capability, chosen, visit_device, DeviceVisitor};
 #[doc(hidden)]
 pub use doze::simulated_sleeps;
 pub use dunlin_bootstrap::Peer;
 pub use dunlin_verbs::Memory;
 pub use error::{CallError, ConnectError, Execution, ServeError};
+pub use fabric::{available, capabilities_towards, DeviceReport};
 pub use preset::Preset;
 pub use server::{
     CallableChange, CallableClient, CallableClients, CallbackServer, DeviceFigures, Grant,
@@ -69,7 +69,6 @@ pub use server::{
 };
 
 pub use sharing::figures::{HandleFigures, LaneReport};
-pub use visit::{capabilities_towards, visit_device, DeviceVisitor};
 
 /// Identifies a handler of a server; each request names one.
 pub type HandlerId = u16;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use dunlin::{Address, Client, ClientBuilder, Preset, Secret};
+use dunlin_bootstrap::device_name;
 
 use super::perf::parse_seconds;
 use super::serve::read_secret;
@@ -18,11 +19,9 @@ use crate::tls::ClientOptions;
 /// # Errors
 /// When no host can have a device of this name.
 pub fn parse_device(name: &str) -> Result<String, &'static str> {
-    let below = name.strip_prefix("flor-").unwrap_or(name);
-    match below.split_once(':') {
-        None if matches!(below, "shm" | "ibv" | "roce") => Ok(name.to_owned()),
-        Some(("ibv", nic)) if !nic.is_empty() => Ok(name.to_owned()),
-        _ => Err("devices are shm, roce, ibv and ibv:NIC (see `dunlin devices`), and flor- in front of one"),
+    match device_name::is_known(name) {
+        true => Ok(name.to_owned()),
+        false => Err("devices are shm, roce, ibv and ibv:NIC (see `dunlin devices`), and flor- in front of one"),
     }
 }
 

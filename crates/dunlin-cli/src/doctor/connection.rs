@@ -36,8 +36,8 @@ pub fn devices() -> Vec<Finding> {
 /// What a client of `address` with these settings would use, and why not the other devices of this host; asks
 /// the server and opens nothing, but for the one call that shows whether datagrams come through.
 pub fn connection(address: &Address, mut config: DialConfig) -> Vec<Finding> {
-    config.capabilities = match dunlin_rpc::offered(address) {
-        Ok(capabilities) => capabilities,
+    config.capabilities = match dunlin_rpc::capabilities_towards(Some(address)) {
+        Ok((capabilities, _)) => capabilities,
         Err(error) => {
             let found = format!("this host cannot be told from others: {error}");
             return vec![Finding::missing(CONNECTION, found, "mount /proc")];

@@ -12,7 +12,7 @@ use super::{Client, ConnectFuture, ConnectionInfo};
 use crate::config::{ChannelConfig, WaitMode};
 use crate::devices::{self, Kinds};
 use crate::error::ConnectError;
-use crate::fabric::{Fabric, Fabrics};
+use crate::fabric::{self, Fabric, Fabrics};
 use crate::identity::Identity;
 use crate::preset::Preset;
 
@@ -264,12 +264,12 @@ impl ClientBuilder {
         let towards = devices::towards(address, self.connect_timeout)?;
         let kinds = Kinds::of(self.preset);
         let device = self.device.as_ref().map(|device| kinds.name(device));
-        let fabrics = devices::fabrics(device.as_deref(), towards, kinds);
+        let fabrics = fabric::fabrics(device.as_deref(), towards, kinds);
         let fabrics = fabrics.map_err(|available| ConnectError::NoDevice {
             asked: device.clone().unwrap_or_default(),
             available,
         })?;
-        let capabilities = devices::capabilities(&fabrics)
+        let capabilities = fabric::capabilities(&fabrics)
             .map_err(|error| ConnectError::Setting(format!("this host's identity: {error}")))?;
         let dial = DialConfig {
             secret: self.secret.clone(),

@@ -260,8 +260,7 @@ pub(super) fn over(
             peer(device.clone(), self.0, self.1, self.2)
         }
     }
-    let fabrics =
-        crate::devices::fabrics(Some(name), Default::default(), kinds).map_err(Skipped)?;
+    let fabrics = crate::fabric::fabrics(Some(name), Default::default(), kinds).map_err(Skipped)?;
     let name = &fabrics[0].attributes().name;
     let address = server.address();
     crate::visit_device(name, Some(&address), Begin(door, preset, seed)).map_err(failed)

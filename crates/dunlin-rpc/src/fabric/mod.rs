@@ -3,6 +3,8 @@
 //! Everything that runs once per message is compiled for its device; only the making of lanes and services, and one
 //! call for each poll of a lane, goes through these traits.
 
+mod known;
+
 use std::any::Any;
 use std::cell::RefCell;
 use std::fmt;
@@ -29,6 +31,9 @@ use crate::sharing::lane::{RingSharedLane, SharedLane};
 use crate::sharing::maker::{LaneMaker, OpeningShared};
 use crate::sharing::ports::Ports;
 use crate::sharing::Discipline;
+
+pub use known::{available, capabilities_towards, DeviceReport};
+pub(crate) use known::{capabilities, fabric_on, fabrics};
 
 /// A device that can carry channels.
 pub(crate) trait Fabric: Send + Sync + fmt::Debug {

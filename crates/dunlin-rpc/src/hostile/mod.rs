@@ -19,7 +19,7 @@ use dunlin_verbs::{thread, EndpointAddress};
 use crate::channel::Parameters;
 use crate::devices::Kinds;
 use crate::server::LocalAcceptor;
-use crate::{devices, LocalServer, RunningServer};
+use crate::{devices, fabric, LocalServer, RunningServer};
 
 /// Handlers of the attacked servers: one that echoes, one with long answers, and one on workers.
 pub(crate) const ECHO: u16 = 1;
@@ -115,10 +115,10 @@ impl Door {
         match &self.0 {
             Way::Port(address, device) => {
                 let towards = devices::towards(address, devices::LOOK_UP).expect("in time");
-                let fabrics = devices::fabrics(device.as_deref(), towards, Kinds::Bare);
+                let fabrics = fabric::fabrics(device.as_deref(), towards, Kinds::Bare);
                 let fabrics = fabrics.expect("the device is there");
                 let config = DialConfig {
-                    capabilities: devices::capabilities(&fabrics).expect("a host with a name"),
+                    capabilities: fabric::capabilities(&fabrics).expect("a host with a name"),
                     device: device.clone(),
                     ..DialConfig::default()
                 };

@@ -18,7 +18,7 @@ use dunlin_verbs::{QueuePair, Region};
 
 use crate::channel::batch::Form;
 use crate::channel::message::{Descriptor, Header, Kind};
-use crate::{devices, CallError, Client, Preset, RunningServer, Server};
+use crate::{devices, fabric, CallError, Client, Preset, RunningServer, Server};
 
 use crate::hostile::ring::{CONSUMED_AT, RING_AT, SLEEP_AT};
 use crate::hostile::{Door, Random, ECHO, LONG, ON_WORKERS, PATIENCE};

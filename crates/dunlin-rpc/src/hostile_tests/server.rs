@@ -18,9 +18,9 @@ impl HostileServer {
     fn start() -> Self {
         let device = hostile_device();
         let route = devices::Route::default();
-        let fabrics = devices::fabrics(None, route, devices::Kinds::Bare).unwrap();
+        let fabrics = fabric::fabrics(None, route, devices::Kinds::Bare).unwrap();
         let config = AcceptorConfig {
-            capabilities: devices::capabilities(&fabrics).unwrap(),
+            capabilities: fabric::capabilities(&fabrics).unwrap(),
             ..AcceptorConfig::default()
         };
         let any = "dunlin://127.0.0.1:0".parse().unwrap();

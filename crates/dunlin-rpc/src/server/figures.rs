@@ -7,6 +7,7 @@
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
+use dunlin_bootstrap::device_name::below;
 use dunlin_bootstrap::{Acceptor, Counts};
 use dunlin_verbs::process::Owned;
 use serde::{Deserialize, Serialize};
@@ -19,7 +20,7 @@ use super::ServerStatistics;
 use crate::admission::SenderReport;
 use crate::client::{Client, ClientReport};
 use crate::error::CallError;
-use crate::{devices, versioned, HandlerId};
+use crate::{versioned, HandlerId};
 
 /// Id of the built-in handler that answers with [`ServerFigures`]. Servers cannot register a handler of their own under
 /// it.
@@ -156,7 +157,7 @@ impl ServerObserver {
                 continue;
             };
             // Flor's device reports the counters of the device below it: they are listed only once.
-            let below = devices::below(&named.name);
+            let below = below(&named.name);
             let shown = services.iter().any(|other| Some(&*other.name) == below);
             let mut packets = Vec::new();
             if !shown {

@@ -16,8 +16,9 @@ use super::statistics::ServerStatistics;
 use crate::admission::SenderReport;
 use crate::call::callbacks::CLIENT_PARAMETER;
 use crate::client::{Client, ClientBuilder, Opener};
-use crate::devices::{self, fabric_on};
+use crate::devices;
 use crate::error::ConnectError;
+use crate::fabric::fabric_on;
 use crate::identity::{Identity, SERVER_PARAMETER};
 use crate::preset::Preset;
 

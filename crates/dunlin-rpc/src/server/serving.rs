@@ -25,7 +25,7 @@ use crate::call::notify::NOTIFY;
 use crate::client::{Client, REPORT};
 use crate::devices;
 use crate::error::ServeError;
-use crate::fabric::{DeviceFabric, Fabric, Fabrics};
+use crate::fabric::{self, DeviceFabric, Fabric, Fabrics};
 use crate::identity::Identity;
 
 impl ServerBuilder {
@@ -58,13 +58,13 @@ impl ServerBuilder {
             remote: None,
         };
         let only = self.device.as_deref();
-        let fabrics = devices::fabrics(only, route, devices::Kinds::All).map_err(|available| {
+        let fabrics = fabric::fabrics(only, route, devices::Kinds::All).map_err(|available| {
             ServeError::NoDevice {
                 asked: self.device.clone().unwrap_or_default(),
                 available,
             }
         })?;
-        let capabilities = devices::capabilities(&fabrics)?;
+        let capabilities = fabric::capabilities(&fabrics)?;
         let config = AcceptorConfig {
             secret: self.secret.clone(),
             tls: self.tls.clone(),
@@ -170,7 +170,7 @@ impl ServerBuilder {
         }
         let acceptor = LocalAcceptor::new(identity, services, rights, callable.clone());
         if let Some(callable) = callable {
-            let find = move |name: &str| devices::fabric_on(&over, devices::is_flor(name));
+            let find = move |name: &str| fabric::fabric_on(&over, devices::is_flor(name));
             belong(&callable, identity, find)?;
         }
         Ok(LocalServer::new(acceptor))
