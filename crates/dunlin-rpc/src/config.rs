@@ -75,7 +75,7 @@ impl std::str::FromStr for Datagrams {
 
 /// The error for a name that is not one of [`Datagrams`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("datagrams cannot be '{0}'; they can be: when-they-pay, never, always")]
+#[error("unknown value '{0}' for datagrams; available: when-they-pay, never, always")]
 pub struct UnknownDatagrams(String);
 
 /// Maximum number of datagrams per doorbell.

@@ -18,14 +18,16 @@ pub(crate) use wire::{FailureReason, WireFailure};
 #[non_exhaustive]
 pub enum CallError {
     /// No response arrived within the deadline. The server may have executed the call.
-    #[error("no answer within {after:?}; the server may have executed the call")]
+    #[error(
+        "deadline exceeded: no response within {after:?}; the server may have executed the call"
+    )]
     DeadlineExceeded {
         /// The deadline.
         after: Duration,
     },
     /// The server received the call after its deadline and did not run its handler, or dropped a handler that was
     /// running when the deadline passed. Most callers have given up before they receive this.
-    #[error("its deadline had passed at the server: {}", begun_or_not(*begun))]
+    #[error("the deadline had expired at the server: {}", begun_or_not(*begun))]
     Expired {
         /// Whether the handler had started.
         begun: bool,
@@ -37,7 +39,7 @@ pub enum CallError {
         why: String,
     },
     /// A packet of the call was lost in the network (presets over datagrams). The connection continues.
-    #[error("a packet was lost: {}", fate_of(*executed))]
+    #[error("packet loss: {}", fate_of(*executed))]
     PacketLost {
         /// Whether the server executed the call, so that the response was lost. If not, the server will not execute it
         /// later.
@@ -45,13 +47,13 @@ pub enum CallError {
     },
     /// A packet was lost earlier, which ends this client because [`crate::PacketLoss::EndClient`] is set. The call was
     /// not sent.
-    #[error("a packet was lost before, which ends this client (packet_loss): make another")]
+    #[error("an earlier packet loss ended this client (packet_loss): create a new client")]
     PacketLossFatal,
     /// The preset supports neither one-sided operations nor regions: datagrams (UD) carry SEND only. The operation was
     /// not sent.
     #[error(
-        "this preset has no one-sided operations, datagrams (UD) carry SEND only: use a preset over RC, such as plain \
-         or flock, or with auto and several servers say ClientBuilder::one_sided"
+        "this preset does not support one-sided operations, because datagrams (UD) carry only SEND: use a preset over \
+         RC, such as plain or flock; with `auto` and several servers, set ClientBuilder::one_sided"
     )]
     OneSidedUnsupported,
     /// There is no connection and none could be made. The call was not sent.
@@ -75,14 +77,17 @@ pub enum CallError {
     },
     /// The client's futures have reached the limit of calls that may be outstanding or queued; calls of other kinds
     /// wait for their turn. The call was not sent.
-    #[error("{limit} futures of this client are out or wait (max_outstanding): await some, or Client::ready first")]
+    #[error(
+        "too many calls: {limit} futures of this client are outstanding or queued, the limit (max_outstanding); await \
+         some of them, or await Client::ready first"
+    )]
     TooManyOutstanding {
         /// The limit.
         limit: usize,
     },
     /// The client or its device has no memory for one long message: a request or an operation that was not sent, or a
     /// response. The connection and its other calls continue.
-    #[error("no memory for a message: {why}; {}", executed_or_not(*executed))]
+    #[error("out of memory for a message: {why}; {}", executed_or_not(*executed))]
     NoMemory {
         /// The size that could not be allocated, or what the device reported.
         why: String,
@@ -90,7 +95,9 @@ pub enum CallError {
         executed: bool,
     },
     /// The thread that drives the client's futures could not be started. The call was not sent.
-    #[error("no thread for the client's futures: {why}; the call was not sent")]
+    #[error(
+        "cannot start the thread that drives the client's futures: {why}; the call was not sent"
+    )]
     NoThread {
         /// What the system reported.
         why: String,
@@ -128,7 +135,7 @@ pub enum CallError {
         why: String,
     },
     /// A one-sided operation would leave its region. It was not sent.
-    #[error("{bytes} bytes at {offset} leave the region '{region}' of {length} bytes")]
+    #[error("{bytes} bytes at offset {offset} exceed the region '{region}' of {length} bytes")]
     RegionBounds {
         /// The region.
         region: String,
@@ -140,7 +147,7 @@ pub enum CallError {
         length: u64,
     },
     /// The server did not grant this access. The operation was not sent.
-    #[error("the region '{region}' was not granted for {right}")]
+    #[error("the server did not grant {right} for the region '{region}'")]
     RegionRight {
         /// The region.
         region: String,
@@ -148,7 +155,7 @@ pub enum CallError {
         right: &'static str,
     },
     /// An atomic operation on 8 bytes that are not aligned to 8. It was not sent.
-    #[error("an atomic at {offset} of the region '{region}': it must be a multiple of 8")]
+    #[error("misaligned atomic at offset {offset} of the region '{region}': the offset must be a multiple of 8")]
     RegionAlignment {
         /// The region.
         region: String,
@@ -156,7 +163,10 @@ pub enum CallError {
         offset: u64,
     },
     /// A transfer was to use a second connection to memory that is not the region being transferred. Nothing was sent.
-    #[error("'{other}' of {other_bytes} bytes is not '{region}' of {bytes}: attach that one over another device")]
+    #[error(
+        "the region '{other}' ({other_bytes} bytes) is not '{region}' ({bytes} bytes), which is being transferred: \
+         attach that region over another device"
+    )]
     OtherRegion {
         /// The region being transferred.
         region: String,
@@ -169,14 +179,20 @@ pub enum CallError {
     },
     /// An operation of a transfer that has failed may still use the memory of a [`crate::TransferBuffer`]. Nothing was
     /// sent.
-    #[error("an operation on the buffer has not ended; it ends with the connection of its client")]
+    #[error(
+        "the buffer is still in use by an operation that has not completed; the operation ends with the connection of \
+         its client"
+    )]
     BufferInUse,
     /// The client was closed.
     #[error("the client is closed")]
     Closed,
     /// This process was created by `fork()` after the client was made: the connections belong to the parent, which
     /// continues to use them. Nothing was sent.
-    #[error("this process was forked after the client was made, and its connections are the parent's: connect anew in the child")]
+    #[error(
+        "this process was forked after the client was created, and the connections belong to the parent: connect again \
+         in the child"
+    )]
     Forked,
     /// This version of the client cannot decode the answer.
     #[error("the answer cannot be read: {0}")]
@@ -257,13 +273,13 @@ impl CallError {
 fn too_long(bytes: usize) -> String {
     match bytes {
         0 => "the response is too long".to_owned(),
-        _ => format!("message of {bytes} bytes"),
+        _ => format!("a message of {bytes} bytes is too long"),
     }
 }
 
 fn begun_or_not(begun: bool) -> &'static str {
     match begun {
-        true => "the handler was stopped under way",
+        true => "the handler was stopped before it finished",
         false => "the server did not execute the call",
     }
 }
@@ -271,20 +287,20 @@ fn begun_or_not(begun: bool) -> &'static str {
 fn executed_or_not(executed: bool) -> &'static str {
     match executed {
         true => "the server executed the call",
-        false => "it was not sent",
+        false => "the message was not sent",
     }
 }
 
 fn fate_of(executed: bool) -> &'static str {
     match executed {
-        true => "the response; the server executed the call",
-        false => "the request, or its refusal; the server did not execute the call and will not",
+        true => "the response was lost; the server executed the call",
+        false => "the request or the server's refusal was lost; the server did not execute the call and will not",
     }
 }
 
 /// Why a handler cannot call its own server.
 const OWN_SERVER: &str =
-    "a handler that runs on a polling thread called its own server: register it with handle_on_workers";
+    "a handler running on a polling thread called its own server: register it with handle_on_workers";
 
 /// The reason why a connection could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -306,7 +322,7 @@ pub enum ConnectError {
         source: VerbsError,
     },
     /// There is no such device on this machine.
-    #[error("no usable device '{asked}' here; of this host: {available}")]
+    #[error("no usable device '{asked}' on this host, which has: {available}")]
     NoDevice {
         /// The requested device.
         asked: String,
@@ -318,10 +334,12 @@ pub enum ConnectError {
     OwnServer,
     /// The client to be called has withdrawn, or its connection has ended. When it connects again it is another
     /// [`crate::CallableClient`].
-    #[error("the client that was to be called has gone: it is another callable client when it comes again")]
+    #[error(
+        "the client to be called has disconnected; when it reconnects, it is a new callable client"
+    )]
     CallerGone,
     /// The client to be called is connected, but did not say in time where it can be reached.
-    #[error("the client that was to be called did not open a connection within {after:?}")]
+    #[error("timed out: the client to be called did not open a connection within {after:?}")]
     CallerSilent {
         /// The time that it had.
         after: Duration,
@@ -330,7 +348,10 @@ pub enum ConnectError {
     #[error("refused: {0}")]
     Refused(Refusal),
     /// See [`CallError::Forked`].
-    #[error("this process was forked after the client was made, and its connections are the parent's: connect anew in the child")]
+    #[error(
+        "this process was forked after the client was created, and the connections belong to the parent: connect again \
+         in the child"
+    )]
     Forked,
     /// A setting is out of range.
     #[error("setting: {0}")]
@@ -339,7 +360,7 @@ pub enum ConnectError {
     #[error("thread: {0}")]
     Thread(#[source] std::io::Error),
     /// Other threads of the client were making the connection when the caller's deadline passed.
-    #[error("other threads of the client are still making the connection")]
+    #[error("timed out while other threads of the client were still connecting")]
     TimedOut,
     /// The error of another thread of the client that tried at the same time.
     #[error(transparent)]
@@ -368,7 +389,7 @@ pub enum ServeError {
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
     /// There is no such device to serve on.
-    #[error("no usable device '{asked}' here; of this host: {available}")]
+    #[error("no usable device '{asked}' on this host, which has: {available}")]
     NoDevice {
         /// The requested device.
         asked: String,
@@ -382,11 +403,14 @@ pub enum ServeError {
     #[error("setting: {0}")]
     Setting(String),
     /// The id is reserved for the server itself.
-    #[error("handler {0} is the server's own (live figures, reports of one-sided operations, the common clock, calls with a deadline, callbacks, notifications): choose another id")]
+    #[error(
+        "handler id {0} is reserved for the server itself (live figures, reports of one-sided operations, the common \
+         clock, calls with a deadline, callbacks, notifications): choose another id"
+    )]
     ReservedHandler(HandlerId),
     /// The server cannot call its client: it was not configured to ([`crate::ServerBuilder::callable_clients`]), the
     /// client has no right to it, or the server cannot be reached.
-    #[error("the server does not call this client: {}", not_called(.0))]
+    #[error("the server will not call this client: {}", not_called(.0))]
     Callbacks(#[source] CallError),
     /// Two handlers have the same id.
     #[error("handler {0} is registered twice")]
@@ -399,7 +423,7 @@ pub enum ServeError {
 fn not_called(error: &CallError) -> String {
     match error {
         CallError::UnknownHandler(_) => {
-            "it calls no clients (ServerBuilder::callable_clients), or is of a release that cannot"
+            "it does not call clients (ServerBuilder::callable_clients), or its release does not support that"
                 .to_owned()
         }
         error => error.to_string(),

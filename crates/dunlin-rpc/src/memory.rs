@@ -19,7 +19,7 @@ const RESERVE_DESCRIPTORS: usize = 16;
 
 /// The error for an allocation of so many bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no memory for {0} bytes")]
+#[error("not enough memory for {0} bytes")]
 pub(crate) struct NoMemory(pub(crate) usize);
 
 impl From<NoMemory> for VerbsError {
@@ -51,7 +51,7 @@ pub(crate) fn room_for_client() -> Result<(), VerbsError> {
     match probes.collect::<Result<Vec<_>, _>>() {
         Ok(_) => Ok(()),
         Err(errno) => Err(VerbsError::System {
-            call: "descriptors for a client",
+            call: "allocating descriptors for a client",
             source: errno.into(),
         }),
     }

@@ -305,7 +305,7 @@ impl fmt::Display for Preset {
 
 /// The error for an unknown preset name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no preset '{0}'; there are: {names}", names = names())]
+#[error("unknown preset '{0}'; available: {names}", names = names())]
 pub struct UnknownPreset(String);
 
 fn names() -> String {

@@ -19,9 +19,9 @@ pub(crate) fn decode<'a, T: Deserialize<'a>>(
             postcard::from_bytes(value).map_err(|error| format!("{what}: {error}"))
         }
         Some((found, _)) => Err(format!(
-            "{what} of version {found}; here version {version} is read"
+            "{what} of version {found} are not supported: this side reads version {version}"
         )),
-        None => Err(format!("{what}: there is nothing in it")),
+        None => Err(format!("{what}: empty message")),
     }
 }
 

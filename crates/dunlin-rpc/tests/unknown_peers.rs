@@ -132,7 +132,7 @@ fn claims_of_queue_pairs_that_are_not_there_use_up_nothing() {
                     }
                     let error = open(address, &claim(), *preset, endpoint).unwrap_err();
                     let words = error.to_string();
-                    let known = ["knows no such queue pair", "cannot be reached"];
+                    let known = ["does not have such a queue pair", "cannot reach its device"];
                     assert!(known.iter().any(|one| words.contains(one)), "{words}");
                     refused.fetch_add(1, Relaxed);
                 }

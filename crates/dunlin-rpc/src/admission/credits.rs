@@ -26,9 +26,7 @@ const fn most_degree(credits: u32) -> u32 {
 fn check_degree(degree: u32, most: u32) -> Result<(), InvalidReport> {
     match (1..=most).contains(&degree) {
         true => Ok(()),
-        false => Err(InvalidReport(
-            "a coalescing degree that no message can have",
-        )),
+        false => Err(InvalidReport("an impossible coalescing degree")),
     }
 }
 
@@ -302,7 +300,7 @@ impl Ledger {
     #[inline]
     pub(crate) fn take(&mut self) -> Result<(), InvalidReport> {
         if self.left() == 0 {
-            return Err(InvalidReport("a request beyond its credits"));
+            return Err(InvalidReport("a request without credits"));
         }
         self.taken = self.taken.wrapping_add(1);
         Ok(())

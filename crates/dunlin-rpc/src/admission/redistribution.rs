@@ -169,7 +169,7 @@ impl Admission {
             match (self.spawn)("dunlin-scheduler", Box::new(move || admission.run())) {
                 Ok(thread) => senders.thread = Some(thread),
                 // All senders keep what they have, and the next lane tries again.
-                Err(error) => tracing::error!(%error, "no thread for the scheduler"),
+                Err(error) => tracing::error!(%error, "cannot start the scheduler thread"),
             }
         }
         drop(senders);
@@ -267,7 +267,7 @@ impl Admission {
         if !asks {
             return;
         }
-        tracing::debug!(steps = ?attempts.steps(), ?came, "something else is asked of clients with the preset `auto`");
+        tracing::debug!(steps = ?attempts.steps(), ?came, "clients with the preset `auto` are asked for something new");
         let is_same = attempts.active(self.most_active) == before;
         senders.tell_datagrams();
         let changed = match is_same {

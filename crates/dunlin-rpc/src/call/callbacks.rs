@@ -63,7 +63,7 @@ impl<'a> Ask<'a> {
     pub(crate) fn decode(bytes: &'a [u8]) -> Result<Self, String> {
         match decode(bytes)? {
             Self::Stay { version } if version != VERSION => Err(format!(
-                "callbacks of version {version}: this server knows version {VERSION}"
+                "callbacks of version {version} are not supported: this server supports version {VERSION}"
             )),
             ask => Ok(ask),
         }
@@ -89,7 +89,7 @@ fn encode(message: &impl Serialize) -> Vec<u8> {
 fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, String> {
     match postcard::take_from_bytes(bytes) {
         Ok((message, [])) => Ok(message),
-        Ok(_) => Err("callbacks: there are bytes behind the message".to_owned()),
+        Ok(_) => Err("callbacks: trailing bytes after the message".to_owned()),
         Err(error) => Err(format!("callbacks: {error}")),
     }
 }
@@ -126,7 +126,7 @@ mod tests {
         let other = Ask::Stay { version: 2 }.encode();
         assert!(Ask::decode(&other).unwrap_err().contains("version 2"));
         let longer = [Ask::NEXT.encode(), vec![0]].concat();
-        assert!(Ask::decode(&longer).unwrap_err().contains("behind"));
+        assert!(Ask::decode(&longer).unwrap_err().contains("trailing bytes"));
         assert!(Ask::decode(&[]).is_err() && Told::decode(&[9]).is_err());
     }
 

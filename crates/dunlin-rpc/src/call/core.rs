@@ -56,13 +56,13 @@ pub(crate) trait Outstanding {
 /// The error for a response to a call that is not outstanding, or to a one-sided operation.
 #[cold]
 pub(crate) fn no_such_call() -> ChannelError {
-    ChannelError::violation("an answer to no call of ours")
+    ChannelError::violation("an answer to an unknown call")
 }
 
 /// The error for a second response to a call: otherwise a server could make us fetch any number of times for one call.
 #[cold]
 pub(crate) fn two_answers() -> ChannelError {
-    ChannelError::violation("two answers to one call")
+    ChannelError::violation("a second answer to the same call")
 }
 
 /// A channel, and the messages that are still to be sent on it.
@@ -142,17 +142,17 @@ impl<C: Channel> ClientCore<C> {
             Kind::LongResponse => self.fetch(header, calls),
             // Otherwise a server could keep waiting callers busy with goodbyes.
             Kind::Goodbye if std::mem::replace(&mut self.is_left, true) => {
-                Err(ChannelError::violation("a second goodbye"))
+                Err(ChannelError::violation("a second goodbye message"))
             }
             Kind::Goodbye => {
                 calls.leave();
                 Ok(())
             }
-            Kind::Request | Kind::LongRequest | Kind::Release | Kind::Cancel | Kind::Attach => {
-                Err(ChannelError::violation("a server that calls its client"))
-            }
+            Kind::Request | Kind::LongRequest | Kind::Release | Kind::Cancel | Kind::Attach => Err(
+                ChannelError::violation("a call from the server to its client"),
+            ),
             _ => Err(ChannelError::violation(
-                "a message of another kind of channel",
+                "a message of a different kind of channel",
             )),
         }
     }

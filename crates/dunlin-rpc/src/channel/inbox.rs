@@ -15,12 +15,12 @@ use super::ChannelError;
 
 #[cold]
 pub(super) fn too_long() -> ChannelError {
-    ChannelError::violation("a message in the ring is longer than agreed")
+    ChannelError::violation("a message in the ring is longer than negotiated")
 }
 
 #[cold]
 pub(super) fn ends_beyond() -> ChannelError {
-    ChannelError::violation("a message ends beyond its batch")
+    ChannelError::violation("a message extends beyond its batch")
 }
 
 /// The receiving half.
@@ -182,11 +182,11 @@ impl Inbox {
             return Ok(None);
         };
         if lines * LINE_BYTES > self.batch.len() || lines > 1 << self.shift {
-            return Err(ChannelError::violation("a batch is longer than agreed"));
+            return Err(ChannelError::violation("a batch is longer than negotiated"));
         }
         if messages == 0 {
             // There is no reason to send one, and a reader counts messages to know when to turn to other connections.
-            return Err(ChannelError::violation("a batch without messages"));
+            return Err(ChannelError::violation("an empty batch"));
         }
         // From here on the batch is private, and later writes of the peer do not matter.
         ring.copy(self.head, lines, &mut self.batch);
@@ -225,10 +225,12 @@ impl Inbox {
         }
         let rest = &self.batch[self.at..self.end];
         if rest.len() < SHORT_BYTES {
-            return Err(ChannelError::violation("a batch ends before its messages"));
+            return Err(ChannelError::violation(
+                "a batch ends before its last message",
+            ));
         }
         let Some((header, bytes)) = Header::first(rest) else {
-            return Err(ChannelError::violation("a message header is malformed"));
+            return Err(ChannelError::violation("a malformed message header"));
         };
         let length = header.length as usize;
         if length > self.eager_bytes {

@@ -248,15 +248,15 @@ pub(crate) struct ChannelError(Box<Fault>);
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum Fault {
-    #[error("the peer broke the protocol: {0}")]
+    #[error("the peer violated the protocol: {0}")]
     Violation(&'static str),
     #[error("the queue pair failed: {0}")]
     QueuePair(String),
-    #[error("the peer is gone")]
+    #[error("the peer has disconnected")]
     PeerGone,
-    #[error("no more memory can be registered: {0}")]
+    #[error("cannot register more memory: {0}")]
     Memory(String),
-    #[error("a batch was made that the peer's ring has no room for")]
+    #[error("a batch was built that does not fit into the peer's ring")]
     Overrun,
 }
 

@@ -119,7 +119,7 @@ impl Outbox {
         let more = u64::from(low.wrapping_sub(self.consumed_by_peer as u32));
         if more > self.written - self.consumed_by_peer {
             return Err(ChannelError::violation(
-                "it claims to have read what was never sent",
+                "it claims to have read messages that were never sent",
             ));
         }
         self.consumed_by_peer += more;

@@ -14,7 +14,7 @@ use crate::HandlerId;
 
 /// Calls that are sent together. Made by [`super::Client::batch`].
 #[derive(Debug)]
-#[must_use = "a batch is sent by send()"]
+#[must_use = "a batch is not sent until send() is called"]
 pub struct Batch<'a> {
     core: &'a Arc<Core>,
     calls: Vec<Item<'a>>,

@@ -18,7 +18,7 @@ use crate::preset::Preset;
 
 /// Settings of a client, each with a default.
 #[derive(Clone, Debug)]
-#[must_use = "a client begins with connect()"]
+#[must_use = "a client does nothing until connect() is called"]
 pub struct ClientBuilder {
     pub(super) channel: ChannelConfig,
     pub(super) device: Option<String>,
@@ -269,8 +269,9 @@ impl ClientBuilder {
             asked: device.clone().unwrap_or_default(),
             available,
         })?;
-        let capabilities = fabric::capabilities(&fabrics)
-            .map_err(|error| ConnectError::Setting(format!("this host's identity: {error}")))?;
+        let capabilities = fabric::capabilities(&fabrics).map_err(|error| {
+            ConnectError::Setting(format!("cannot determine this host's identity: {error}"))
+        })?;
         let dial = DialConfig {
             secret: self.secret.clone(),
             tls: self.tls.clone(),

@@ -10,7 +10,7 @@ use crate::error::ConnectError;
 
 /// A future of a connected client; works under any executor. It takes at most [`ClientBuilder::connect_timeout`].
 /// Dropping it cancels the connection. Made by [`ClientBuilder::connect_async`].
-#[must_use = "the connection is given up when the future is dropped"]
+#[must_use = "the connection attempt is cancelled when the future is dropped"]
 #[derive(Debug)]
 pub struct ConnectFuture(ThreadFuture<Result<Client, ConnectError>>);
 

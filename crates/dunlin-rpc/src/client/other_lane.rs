@@ -52,7 +52,7 @@ impl OtherLane {
             None => match recipe.open_other(lane, (owner, window), until) {
                 Ok(lane) => Owned::new(lane),
                 Err(error) => {
-                    tracing::debug!(%error, "the kind of lane that there is stays in use");
+                    tracing::debug!(%error, "cannot open a lane of the other kind: the current kind stays in use");
                     self.is_refused = true;
                     return None;
                 }

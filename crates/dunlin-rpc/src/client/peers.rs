@@ -85,7 +85,7 @@ impl<F: FnMut(usize, u64, Result<&[u8], CallError>)> Sink for OfPeer<'_, F> {
 #[cold]
 fn unconnected() -> CallError {
     CallError::ConnectionLost {
-        why: "there was none yet".to_owned(),
+        why: "it was never established".to_owned(),
     }
 }
 
@@ -112,7 +112,7 @@ impl Peers {
         let mut peers = Self::unconnected(clients)?;
         for peer in 0..peers.clients.len() {
             if let Err(error) = peers.connect(peer) {
-                tracing::debug!(%error, peer, "not connected");
+                tracing::debug!(%error, peer, "cannot connect");
             }
         }
         Ok(peers)

@@ -182,7 +182,7 @@ impl Pipeline {
             None => match recipe.open(Owner::Alone, self.window, Some(until)) {
                 Ok((lane, _)) => lane,
                 Err(error) => {
-                    tracing::debug!(%error, "a pipeline keeps the lane that it has");
+                    tracing::debug!(%error, "cannot open another lane: the pipeline keeps its current lane");
                     // The failure of an attempt with too little time does not show that the next one, with more, would
                     // fail.
                     self.may_share &= thread::now() >= until;

@@ -49,7 +49,7 @@ fn word(reply: &Reply) -> Result<u64, CallError> {
     bytes
         .map(u64::from_ne_bytes)
         .map_err(|_| CallError::ConnectionLost {
-            why: "the device ended an atomic without its result".to_owned(),
+            why: "the device completed an atomic without a result".to_owned(),
         })
 }
 
@@ -231,7 +231,7 @@ impl RemoteRegion {
             }
             Err(CallError::UnknownHandler(_)) => Err(CallError::UnknownRegion {
                 name,
-                why: "its owner is of a release without notifications".to_owned(),
+                why: "the release of its owner does not support notifications".to_owned(),
             }),
             Err(error) => Err(error),
         }
@@ -379,7 +379,7 @@ pub(super) fn granted(
         other => other,
     })?;
     Attached::decode(&grant).ok_or_else(|| CallError::ConnectionLost {
-        why: "a grant that this version does not know".to_owned(),
+        why: "a grant of an unknown format".to_owned(),
     })
 }
 

@@ -52,7 +52,9 @@ impl ClientReport {
         ];
         for (what, length, most) in bounds {
             if length > most {
-                return Err(format!("client report: {what} is {length}, at most {most}"));
+                return Err(format!(
+                    "client report: {what} is {length}, above the limit of {most}"
+                ));
             }
         }
         Ok(report)
@@ -71,12 +73,12 @@ impl Reporting {
         if self.name.len() > NAME_BYTES {
             let length = self.name.len();
             return Err(format!(
-                "the client's name has {length} bytes: at most {NAME_BYTES}"
+                "the client's name has {length} bytes: the limit is {NAME_BYTES}"
             ));
         }
         if self.every < Duration::from_millis(10) {
             return Err(format!(
-                "reports every {:?}: at least 10 ms apart",
+                "the interval of reports is {:?}: it must be at least 10 ms",
                 self.every
             ));
         }
@@ -126,7 +128,7 @@ fn report(core: &Weak<Core>, name: &str) -> bool {
         return true;
     };
     if let Err(error) = client.call(REPORT, &bytes) {
-        tracing::debug!(%error, "the server took no report");
+        tracing::debug!(%error, "the server did not accept a report");
     }
     true
 }

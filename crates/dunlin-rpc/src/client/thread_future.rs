@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 /// The result of a thread's work; works under any executor. If it is dropped, the thread continues and its result is
 /// discarded.
-#[must_use = "what the thread brings is dropped with the future"]
+#[must_use = "the result of the thread is dropped with the future"]
 pub struct ThreadFuture<T>(Arc<Mutex<State<T>>>);
 
 struct State<T> {
@@ -51,7 +51,7 @@ impl<T> Notifier<T> {
 
 impl<T> Drop for Notifier<T> {
     fn drop(&mut self) {
-        let words = "the thread that does it has panicked";
+        let words = "the thread that does it panicked";
         self.tell((self.failed)(io::Error::other(words)));
     }
 }
@@ -95,7 +95,7 @@ impl<T> Future for ThreadFuture<T> {
             state.over = true;
             return Poll::Ready(result);
         }
-        assert!(!state.over, "a future was polled after it was ready");
+        assert!(!state.over, "a future was polled after completion");
         let former = state.waker.replace(waker);
         drop(state);
         drop(former);

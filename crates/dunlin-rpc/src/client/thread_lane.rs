@@ -229,7 +229,7 @@ fn renew<'a>(
     let held = match (opened, kept) {
         (Ok(held), _) => held,
         (Err(error), Some((mut kept, _))) => {
-            tracing::debug!(%error, "a thread keeps the lane that it has");
+            tracing::debug!(%error, "cannot open another lane: the thread keeps its current lane");
             kept.attempts.failed(&recipe, (began, allowed));
             kept
         }

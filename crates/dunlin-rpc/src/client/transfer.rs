@@ -49,7 +49,7 @@ type Progress<'t> = Box<dyn FnMut(u64) + Send + 't>;
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "nothing is transferred until `put` or `get`"]
+#[must_use = "nothing is transferred until `put` or `get` is called"]
 pub struct Transfer<'t> {
     /// The region, as attached by each of the clients.
     regions: Vec<&'t RemoteRegion>,
@@ -73,7 +73,7 @@ impl std::fmt::Debug for Transfer<'_> {
 
 /// The error of a transfer that was not completed.
 #[derive(Debug, thiserror::Error)]
-#[error("{arrived} of {total} bytes arrived: {cause}")]
+#[error("transfer failed: {arrived} of {total} bytes arrived: {cause}")]
 #[non_exhaustive]
 pub struct TransferError {
     /// Length of the contiguous part, from the first byte on, that has arrived: the transfer can be resumed behind it.

@@ -125,7 +125,7 @@ impl<D: Device> OpeningShared for UnconnectedRing<D> {
                 Ok(credits @ 1..=CREDITS_OF_MEMORY) => Some(credits),
                 _ => {
                     let words = format!(
-                        "it grants {credits} credits: this version knows up to {CREDITS_OF_MEMORY}"
+                        "it grants {credits} credits: this version allows up to {CREDITS_OF_MEMORY}"
                     );
                     return Err(VerbsError::Peer(words));
                 }

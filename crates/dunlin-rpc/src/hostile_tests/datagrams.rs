@@ -205,7 +205,7 @@ fn each_breach_of_a_session_ends_it() {
             segment(5000, 4052 * 2, 10),
         ),
         (
-            "a segment of nothing",
+            "an empty segment",
             Kind::RequestSegment,
             0,
             segment(0, 0, 0),
@@ -332,7 +332,7 @@ fn each_breach_of_a_zone_ends_its_session() {
     let breaches = [
         ("a response", Kind::Response, 0, 0),
         ("a long request of a pool", Kind::LongRequest, 0, 0),
-        ("a call in another's block", Kind::Request, 3, 2),
+        ("a call in the block of another call", Kind::Request, 3, 2),
         ("a call beyond the limit", Kind::Request, 16, 16),
     ];
     for (index, (name, kind, block, call)) in breaches.into_iter().enumerate() {

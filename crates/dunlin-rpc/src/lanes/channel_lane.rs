@@ -108,7 +108,7 @@ impl<C: Channel> ChannelLane<C> {
             return Some(CallError::ShuttingDown);
         }
         self.lost.then(|| CallError::ConnectionLost {
-            why: "it was lost before".into(),
+            why: "it was lost earlier".into(),
         })
     }
 }

@@ -42,7 +42,7 @@ impl Answering {
     fn end(&mut self) {
         let future = self.future.take();
         if catch_unwind(AssertUnwindSafe(|| drop(future))).is_err() {
-            tracing::error!("what an async handler held panicked when it was dropped");
+            tracing::error!("the state of an async handler panicked while being dropped");
         }
     }
 

@@ -96,7 +96,9 @@ impl Fate {
         // The waker belongs to the user's executor or to what was made for this call. The thread that ends a connection
         // also serves others, most of which would be dropped by a panic.
         if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
-            tracing::error!("the waker of a handler that waits for its caller's end panicked");
+            tracing::error!(
+                "the waker of a handler that waits for its caller to disconnect panicked"
+            );
         }
     }
 }

@@ -98,7 +98,7 @@ impl Caller {
 
     fn refusal(&self, number: u32, what: &str) -> WireFailure {
         let message = format!("{} has no right to {what}", self.0.peer);
-        tracing::debug!(%message, "a client was refused");
+        tracing::debug!(%message, "refused a client");
         WireFailure::new(FailureReason::Forbidden, number, message)
     }
 
@@ -121,7 +121,7 @@ impl Caller {
     #[cold]
     pub(super) fn refuse_region(&self, region: &[u8]) -> WireFailure {
         let name = String::from_utf8_lossy(region);
-        let what = format!("read, write or do atomics on the region '{name}'");
+        let what = format!("read, write or perform atomics on the region '{name}'");
         self.refusal(0, &what)
     }
 }

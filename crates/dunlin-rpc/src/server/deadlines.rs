@@ -99,7 +99,7 @@ impl Deadlines {
 
     #[inline(never)]
     fn timed(&mut self, request: &[u8]) -> Result<Timed, ChannelError> {
-        let words = "a request without the time that it has";
+        let words = "a request without its remaining time";
         let timeout = Timeout::read(request).ok_or_else(|| ChannelError::violation(words))?;
         let now = thread::now();
         let took = self.quickest.took(timeout.sent_us, now);

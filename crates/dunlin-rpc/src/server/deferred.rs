@@ -22,7 +22,7 @@ use crate::channel::buffers::Bytes;
 use crate::HandlerId;
 
 /// The message for a caller whose call will not be answered.
-const UNANSWERED: &str = "the handler gave its responder up without an answer";
+const UNANSWERED: &str = "the handler dropped its responder without an answer";
 
 /// A request that its handler may keep for as long as it needs.
 ///

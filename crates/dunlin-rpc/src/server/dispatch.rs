@@ -154,7 +154,7 @@ impl Dispatch {
                 let spawned = catch_unwind(AssertUnwindSafe(|| spawn(Box::pin(answering))));
                 if spawned.is_err() {
                     tracing::error!(
-                        "the executor of async handlers panicked instead of taking one"
+                        "the executor of async handlers panicked instead of accepting one"
                     );
                 }
             }

@@ -184,7 +184,7 @@ impl ServerObserver {
 pub(super) fn handler(observed: Arc<OnceLock<ServerObserver>>) -> Execution {
     Execution::Inline(Arc::new(move |_, reply| {
         let figures = observed.get().and_then(ServerObserver::figures);
-        let figures = figures.ok_or_else(|| HandlerError::new(1, "the server is not up"))?;
+        let figures = figures.ok_or_else(|| HandlerError::new(1, "the server is not running"))?;
         let encoded = figures.encode();
         reply.write(&encoded.map_err(|error| HandlerError::new(2, error))?)
     }))

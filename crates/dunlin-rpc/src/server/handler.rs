@@ -147,7 +147,7 @@ impl HandlerError {
     pub(super) fn no_memory(error: impl fmt::Display) -> Self {
         Self(Box::new(Refusal {
             code: 0,
-            message: format!("no memory for the response: {error}"),
+            message: format!("out of memory for the response: {error}"),
             reason: FailureReason::Overloaded,
         }))
     }
@@ -345,7 +345,7 @@ impl<'a> Responder<'a> {
     #[cold]
     fn too_long(&self, bytes: usize) -> HandlerError {
         let message = format!(
-            "a response of {bytes} bytes; the caller takes {}",
+            "a response of {bytes} bytes is too long; the caller accepts {}",
             self.limits.longest
         );
         HandlerError(Box::new(Refusal {

@@ -136,7 +136,7 @@ impl Server {
 
 /// Configuration of a server that is not running yet.
 #[derive(Debug)]
-#[must_use = "a server begins with serve()"]
+#[must_use = "a server does nothing until serve() is called"]
 pub struct ServerBuilder {
     address: Option<Address>,
     handlers: HandlerTable,

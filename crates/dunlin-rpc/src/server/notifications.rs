@@ -173,7 +173,7 @@ impl Drop for Waiter {
 }
 
 /// Future of the next notification of a region. Made by [`Notifications::next`].
-#[must_use = "no event is taken until it is polled"]
+#[must_use = "no event is taken unless it is polled"]
 #[derive(Debug)]
 pub struct NextNotification(Waiter);
 
@@ -195,7 +195,8 @@ pub(super) fn handler(regions: Vec<Region>) -> Execution {
 
 fn take(regions: &[Region], request: &Request<'_>) -> Result<(), HandlerError> {
     let notice = Notice::decode(request.payload());
-    let notice = notice.ok_or_else(|| HandlerError::new(0, "no notification of this version"))?;
+    let notice =
+        notice.ok_or_else(|| HandlerError::new(0, "not a notification of a supported version"))?;
     let unknown = |why: &str| {
         let failure = WireFailure::new(FailureReason::UnknownRegion, 0, why);
         HandlerError::from(failure)
@@ -209,11 +210,11 @@ fn take(regions: &[Region], request: &Request<'_>) -> Result<(), HandlerError> {
         return Err(request.caller.refuse_notice(notice.region).into());
     }
     let events = region.notifications();
-    let events = events.ok_or_else(|| unknown("its owner takes no notifications of it"))?;
+    let events = events.ok_or_else(|| unknown("its owner does not accept notifications for it"))?;
     let end = notice.offset.checked_add(notice.length);
     if end.is_none_or(|end| end > region.length() as u64) {
         let words = format!(
-            "{} bytes at {} leave the region of {} bytes",
+            "{} bytes at offset {} exceed the region of {} bytes",
             notice.length,
             notice.offset,
             region.length()
@@ -230,7 +231,7 @@ fn take(regions: &[Region], request: &Request<'_>) -> Result<(), HandlerError> {
         true => Ok(()),
         false => {
             let words = format!(
-                "the owner of the region '{}' has {} notifications to take, which is the most",
+                "too many notifications: the owner of the region '{}' has {} pending, its limit",
                 region.name(),
                 events.most()
             );

@@ -46,7 +46,7 @@ impl Pace {
     /// answers do not.
     pub fn synchronize(&self, client: &Client) -> Result<Duration, CallError> {
         if client.info().preset == Preset::ScaleRpc {
-            let words = "a client of scalerpc waits for its turn to ask: use another preset";
+            let words = "a client with the preset scalerpc has to wait for its turn to send: use another preset";
             return Err(CallError::Unreadable(words.to_owned()));
         }
         let mut best: Option<Exchange> = None;
@@ -54,7 +54,7 @@ impl Pace {
             let asked_ns = self.own_ns(thread::now());
             let answer = client.call_within(PATIENCE, TIME, &[])?;
             let answered_ns = self.own_ns(thread::now());
-            let words = || CallError::Unreadable("it does not tell the time".to_owned());
+            let words = || CallError::Unreadable("not an answer of a time server".to_owned());
             let exchange = Exchange {
                 asked_ns,
                 answered_ns,
@@ -127,7 +127,7 @@ impl Drop for Follower {
     fn drop(&mut self) {
         self.stop();
         if let Some(Err(_)) = self.thread.take().map(JoinHandle::join) {
-            tracing::error!("the thread that follows the time server panicked");
+            tracing::error!("the thread that synchronizes with the time server panicked");
         }
     }
 }
@@ -153,7 +153,7 @@ fn follow(pace: &Pace, server: &Address, secret: Option<&Secret>, stopped: &Stop
                 *stopped.client() = None;
                 let is_over = stopped.is.load(Ordering::Acquire);
                 if !is_over && !std::mem::replace(&mut told, true) {
-                    tracing::warn!(%error, %server, "the time server does not tell the time: turns go by what is known of it");
+                    tracing::warn!(%error, %server, "no answer from the time server: turns follow the last known time");
                 }
             }
         }

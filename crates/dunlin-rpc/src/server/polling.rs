@@ -108,7 +108,7 @@ impl<D: Device> PollingThreads<D> {
         let thread = &self.threads[index];
         let mut joining = thread::lock(&thread.joining);
         if joining.is_over {
-            let ended = VerbsError::Peer("the server has ended".into());
+            let ended = VerbsError::Peer("the server has stopped".into());
             return Err(ServeError::Device(ended));
         }
         if joining.has_begun {
@@ -177,7 +177,8 @@ impl<D: Device> PollingThreads<D> {
         let running = std::mem::take(&mut *thread::lock(&self.running));
         for (index, thread) in running.into_iter().enumerate() {
             if !wait_for(thread, deadline) {
-                tracing::error!("a poller is stuck in a handler: it is left behind, and its clients' connections end");
+                tracing::error!(
+                    "a poller is stuck in a handler: its thread is abandoned, and its clients' connections end");
                 abandon(index);
             }
         }

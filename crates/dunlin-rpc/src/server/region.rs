@@ -141,15 +141,15 @@ impl Region {
     pub(super) fn refuse(&self, others: &[Region]) -> Option<ServeError> {
         let words = if self.name.is_empty() || self.name.len() > NAME_BYTES_MAX {
             format!(
-                "a region's name of {} bytes: from 1 to {NAME_BYTES_MAX}",
+                "the name of a region has {} bytes: it must have from 1 to {NAME_BYTES_MAX}",
                 self.name.len()
             )
         } else if self.length == 0 {
-            format!("the region '{}' has no bytes", self.name)
+            format!("the region '{}' has a length of 0 bytes", self.name)
         } else if others.iter().any(|other| other.name == self.name) {
-            format!("two regions '{}'", self.name)
+            format!("duplicate region '{}'", self.name)
         } else if self.memory.get().is_some() {
-            format!("the region '{}' is another server's", self.name)
+            format!("the region '{}' belongs to another server", self.name)
         } else {
             return None;
         };

@@ -36,7 +36,10 @@ impl Reports {
     fn take(&self, connection: u64, report: ClientReport, now: Instant) -> Result<(), String> {
         let mut taken = self.fresh(now);
         if taken.len() >= self.most && !taken.contains_key(&connection) {
-            return Err(format!("reports of {} connections are kept", self.most));
+            return Err(format!(
+                "limit reached: reports of {} connections are kept already",
+                self.most
+            ));
         }
         taken.insert(connection, (now, report));
         Ok(())

@@ -70,7 +70,7 @@ impl fmt::Display for Who {
 /// A string that is not a [`Who`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is nobody: say anyone, secret, certificate, name:NAME (of a certificate) or user:NUMBER"
+    "unknown client `{0}`: write anyone, secret, certificate, name:NAME (of a certificate) or user:NUMBER"
 )]
 pub struct UnknownWho(String);
 
@@ -219,10 +219,10 @@ impl Rights {
             };
             match who {
                 Who::Secret if !has.secret => {
-                    return wrong("the server has no secret, so nobody can know it".to_owned());
+                    return wrong("the server has no secret, so no client can know it".to_owned());
                 }
                 Who::Name(_) | Who::Certificate if !has.certificates => {
-                    let words = "the server asks clients for no certificates (TLS)";
+                    let words = "the server does not ask clients for certificates (TLS)";
                     return wrong(words.to_owned());
                 }
                 _ => {}
@@ -252,7 +252,9 @@ impl Rights {
                 };
                 if !region.access().contains(*access) {
                     let right = in_words(*access);
-                    return wrong(format!("the region `{name}` is for no {right} by anybody"));
+                    return wrong(format!(
+                        "the region `{name}` does not allow {right} to anybody"
+                    ));
                 }
             }
         }

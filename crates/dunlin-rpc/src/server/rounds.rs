@@ -333,7 +333,7 @@ impl<R: Rounds, W: CompletionChannel> Doze for Polling<'_, R, W> {
 #[cold]
 fn rest(wake: &impl CompletionChannel, most: Duration) {
     if let Err(error) = wake.wait(most.min(LONGEST_SLEEP)) {
-        tracing::error!(%error, "a poller cannot sleep");
+        tracing::error!(%error, "a poller cannot wait for events");
         thread::sleep(Duration::from_millis(1));
     }
 }

@@ -39,7 +39,7 @@ const CONFIRMING: Duration = Duration::from_secs(1);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AcceptError {
     /// A poller has as many accepted clients as it may have before it adopts them: the next one should retry.
-    #[error("{limit} clients wait for a poller to look at them")]
+    #[error("{limit} accepted clients are already waiting for a poller")]
     Busy { limit: usize },
     #[error(transparent)]
     Verbs(#[from] VerbsError),

@@ -45,7 +45,7 @@ impl ServerBuilder {
     pub fn serve(mut self) -> Result<RunningServer, ServeError> {
         self.validate()?;
         let Some(address) = &self.address else {
-            let words = "this server has no address: bind one, or serve_on a device";
+            let words = "this server has no address: bind one, or call serve_on with a device";
             return Err(ServeError::Setting(words.into()));
         };
         // If it is bound to one address, it serves on the interface with that address; if bound to all, on the
@@ -116,7 +116,7 @@ impl ServerBuilder {
                     let opened =
                         acceptor.run(&stop, |request, peer| local_acceptor.open(&request, peer));
                     if let Err(error) = opened {
-                        tracing::error!(%error, "the server takes no more clients");
+                        tracing::error!(%error, "the server stopped accepting clients");
                     }
                 }
             })?;
@@ -145,7 +145,7 @@ impl ServerBuilder {
         self.validate()?;
         if self.follows.is_some() {
             let words =
-                "follow: a server without a port has no thread for it: call Pace::synchronize";
+                "follow: a server without a port does not start a thread for it: call Pace::synchronize yourself";
             return Err(ServeError::Setting(words.into()));
         }
         let name = device.attributes().name.clone();
@@ -197,7 +197,7 @@ impl ServerBuilder {
         ];
         if let Some((what, _)) = settled.into_iter().find(|(_, is_set)| *is_set) {
             let words =
-                format!("serve_to: {what} is set, and the client's connection is what counts");
+                format!("serve_to: {what} is set, but the client's connection determines it: leave it unset");
             return Err(ServeError::Setting(words));
         }
         let end = client.other_end().map_err(ServeError::Callbacks)?;
@@ -274,7 +274,7 @@ impl ServerBuilder {
         match &self.pace {
             Some(pace) => self.grouping.validate_pace(pace),
             None if self.follows.is_some() => {
-                Err("follow: there is no pace to set: give the server one".to_owned())
+                Err("follow: the server has no pace: set one".to_owned())
             }
             None => Ok(()),
         }
@@ -312,7 +312,8 @@ impl ServerBuilder {
 }
 
 /// Error for a list of clients that belongs to another server.
-const OTHER_LIST: &str = "callable_clients: the list is another server's: each needs its own";
+const OTHER_LIST: &str =
+    "callable_clients: the list belongs to another server: each server needs its own";
 
 /// Makes this the server's list of clients that it calls.
 fn belong(

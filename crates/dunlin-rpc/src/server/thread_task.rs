@@ -126,7 +126,7 @@ impl ThreadTask {
 fn contained<T>(run: impl FnOnce() -> T) -> Option<T> {
     let ended = catch_unwind(AssertUnwindSafe(run));
     if ended.is_err() {
-        tracing::error!("the task of a polling thread panicked, and is run no more");
+        tracing::error!("the task of a polling thread panicked and will not run again");
     }
     ended.ok()
 }

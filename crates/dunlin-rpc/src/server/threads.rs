@@ -219,7 +219,7 @@ impl<H: HasMailbox, D: Device> ThreadGroup<H, D> {
         }
         if threads.over {
             return Err(ServeError::Device(VerbsError::Peer(
-                "the server is ending".into(),
+                "the server is shutting down".into(),
             )));
         }
         let setup = self.setup();
@@ -319,7 +319,7 @@ impl<H: HasMailbox, D: Device> Threads for ThreadGroup<H, D> {
         };
         for thread in workers {
             if !wait_for(thread, deadline) {
-                tracing::error!("a worker is stuck in a handler: it is left behind");
+                tracing::error!("a worker is stuck in a handler: its thread is abandoned");
             }
         }
     }

@@ -152,7 +152,7 @@ impl Handle {
         }
         let Some(port) = self.ports.open() else {
             return Err(ConnectError::Setting(format!(
-                "more than {MOST_PORTS} threads and pipelines share a connection handle"
+                "too many threads and pipelines share a connection handle: the limit is {MOST_PORTS}"
             )));
         };
         let index = self.choose(&mut lanes);
@@ -241,7 +241,7 @@ impl Handle {
             Err(error) => error,
         };
         if lanes.usable() > 0 && self.sharing.lanes.are_shared() {
-            tracing::warn!(%error, "one lane less than wanted");
+            tracing::warn!(%error, "cannot open another lane: there is one fewer than requested");
             return (lanes, Ok(()));
         }
         let is_late = until.is_some_and(|until| thread::now() >= until);

@@ -219,7 +219,7 @@ impl Ports {
             tracing::error!(
                 port = port.id,
                 call,
-                "a mailbox was full: a call's end is lost"
+                "mailbox full: the completion of a call is lost"
             );
         }
     }

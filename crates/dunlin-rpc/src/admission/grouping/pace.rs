@@ -197,7 +197,8 @@ impl Pace {
         } = exchange.answer;
         if (slice_ns, groups) != (self.shared.slice_ns, self.shared.groups as u64) {
             return Err(format!(
-                "the time server has {groups} groups of {slice_ns} ns, this server {} of {} ns: give both the same Pace::new",
+                "the time server has {groups} groups of {slice_ns} ns, but this server has {} of {} ns: pass the same \
+                 values to Pace::new on both",
                 self.shared.groups, self.shared.slice_ns
             ));
         }

@@ -267,20 +267,25 @@ pub(in crate::channel) fn number(
 ) -> Result<usize, VerbsError> {
     let value = parameters.get(name).copied().ok_or_else(|| {
         VerbsError::Peer(format!(
-            "it did not say its {name}: not {what} of this version"
+            "it did not send its {name}: not {what} of this version"
         ))
     })?;
     usize::try_from(value)
         .ok()
         .filter(|&value| value <= most)
-        .ok_or_else(|| VerbsError::Peer(format!("its {name} is {value}, more than {most}")))
+        .ok_or_else(|| {
+            VerbsError::Peer(format!("its {name} is {value}, above the limit of {most}"))
+        })
 }
 
 /// The traffic class that a client requests; zero if none.
 pub(in crate::channel) fn traffic_class(parameters: &Parameters) -> Result<u8, VerbsError> {
     let class = parameters.get(CLASS_PARAMETER).copied().unwrap_or(0);
-    u8::try_from(class)
-        .map_err(|_| VerbsError::Peer(format!("its {CLASS_PARAMETER} is {class}, more than 255")))
+    u8::try_from(class).map_err(|_| {
+        VerbsError::Peer(format!(
+            "its {CLASS_PARAMETER} is {class}, above the limit of 255"
+        ))
+    })
 }
 
 /// A location in the peer's memory, from the parameters with these names.
@@ -308,7 +313,7 @@ mod tests {
         assert_eq!(traffic_class(&said(255)).unwrap(), 255);
         for class in [256, u64::MAX] {
             let error = traffic_class(&said(class)).unwrap_err();
-            assert!(error.to_string().contains("more than 255"), "{error}");
+            assert!(error.to_string().contains("limit of 255"), "{error}");
         }
     }
 }

@@ -36,7 +36,7 @@ impl<D: Device> Carrier<D> {
         let length = usize::try_from(descriptor.length)
             .ok()
             .filter(|&length| length <= self.config.max_message_bytes)
-            .ok_or_else(|| ChannelError::violation("a message longer than agreed"))?;
+            .ok_or_else(|| ChannelError::violation("a message longer than negotiated"))?;
         let buffer = self.landings.take(length).map_err(ChannelError::memory)?;
         let remote = RemoteAddress {
             address: descriptor.address,

@@ -159,7 +159,7 @@ impl<D: Device> Carrier<D> {
         Ok(match length {
             _ if length <= CELL_BYTES => match self.one_sided.free.pop() {
                 Some(cell) => Place::Cell(cell, length),
-                None => return Err(ChannelError::memory("no cell is free")),
+                None => return Err(ChannelError::memory("no free cell")),
             },
             _ => Place::Buffer(self.landings.take(length).map_err(ChannelError::memory)?),
         })

@@ -12,7 +12,7 @@ use super::{Carrier, ASKS, NOTIFICATIONS, QUIET, REPORTS};
 use crate::channel::ChannelError;
 
 /// The reason for ending a channel whose requests do not complete.
-const NO_COMPLETION: &str = "the peer lets no request complete";
+const NO_COMPLETION: &str = "the peer completes no requests";
 /// Interval of probes of a peer that may have gone without notice.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum time without a completion while requests are outstanding: somewhat longer than a queue pair retransmits to a

@@ -50,7 +50,7 @@ impl Greeting {
         let number = |name: &'static str, least: usize, most: usize| {
             let value = parameters.get(name).copied().ok_or_else(|| {
                 VerbsError::Peer(format!(
-                    "it did not say its {name}: not a datagram session of this version"
+                    "it did not send its {name}: not a datagram session of this version"
                 ))
             })?;
             usize::try_from(value)
@@ -157,7 +157,7 @@ impl<D: Device> UnconnectedSession<D> {
     ) -> Result<(Greeting, D::AddressHandle), VerbsError> {
         let theirs = Greeting::read(parameters)?;
         if theirs.calls > self.greeting.calls {
-            let words = format!("it allows {} calls, more than were asked for", theirs.calls);
+            let words = format!("it allows {} calls, more than requested", theirs.calls);
             return Err(VerbsError::Peer(words));
         }
         let mut held = self.endpoint.lock().unwrap_or_else(PoisonError::into_inner);

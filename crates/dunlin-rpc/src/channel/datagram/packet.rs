@@ -212,11 +212,11 @@ impl Cursor {
         let rest = bytes.get(self.at..).unwrap_or_default();
         let (header, rest) = rest
             .split_first_chunk::<HEADER_BYTES>()
-            .ok_or("a datagram with fewer messages than it says")?;
-        let header = Header::read(header).ok_or("a message of no known kind")?;
+            .ok_or("a datagram with fewer messages than its header states")?;
+        let header = Header::read(header).ok_or("a message of an unknown kind")?;
         let length = header.length as usize;
         if length > rest.len() {
-            return Err("a message that is longer than its datagram");
+            return Err("a message longer than its datagram");
         }
         let payload = self.at + HEADER_BYTES..self.at + HEADER_BYTES + length;
         self.at += message_bytes(length);

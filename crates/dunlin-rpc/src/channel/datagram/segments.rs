@@ -148,7 +148,7 @@ pub(crate) fn put_segment<D: Device>(
 pub(crate) fn count_in(payload: &[u8]) -> Result<u32, ChannelError> {
     let count: [u8; 4] = payload
         .try_into()
-        .map_err(|_| ChannelError::violation("a count of segments that is none"))?;
+        .map_err(|_| ChannelError::violation("a malformed count of segments"))?;
     Ok(u32::from_le_bytes(count))
 }
 
@@ -280,9 +280,9 @@ impl Incoming {
         wanted: impl FnOnce() -> Result<bool, ChannelError>,
     ) -> Result<Arrived, ChannelError> {
         let (head, piece) = SegmentHead::read(payload)
-            .ok_or_else(|| ChannelError::violation("a segment without a head"))?;
+            .ok_or_else(|| ChannelError::violation("a segment without a header"))?;
         if head.total as usize > self.longest {
-            let words = "a message that is longer than its receiver takes";
+            let words = "a message longer than its receiver accepts";
             return Err(ChannelError::violation(words));
         }
         let order = self.current.as_ref().map(|here| here.compare(head));
@@ -296,10 +296,10 @@ impl Incoming {
         let begun = || Reassembly::new(head, names, self.piece, &self.spare);
         let mut reassembly = known
             .or_else(begun)
-            .ok_or_else(|| ChannelError::violation("a segment of nothing"))?;
+            .ok_or_else(|| ChannelError::violation("an empty segment"))?;
         let taken = reassembly
             .take(head, header.call, piece)
-            .ok_or_else(|| ChannelError::violation("a segment that does not fit"))?;
+            .ok_or_else(|| ChannelError::violation("a segment that does not fit its message"))?;
         let arrived = match taken {
             Taken::Nothing => Arrived::Nothing,
             Taken::Tell(count) => Arrived::Tell(count as u32),

@@ -162,7 +162,7 @@ impl<D: Device> PoolChannel<D> {
         let taken = self.scratch[..header.length as usize].first_chunk();
         let taken = taken.filter(|_| header.kind == Kind::Turn).copied();
         let Some(taken) = taken.map(u32::from_le_bytes) else {
-            let words = "an answer in the place of words about turns";
+            let words = "an answer where a message about turns was expected";
             return Err(ChannelError::violation(words));
         };
         self.hear(Turn::decode(turn), taken)?;
@@ -186,14 +186,14 @@ impl<D: Device> PoolChannel<D> {
         let ahead = turn.number.wrapping_sub(self.turn.number) as i32;
         if ahead == 1 && self.state == State::Warmup {
             if usize::from(turn.place) >= self.pool.places {
-                return Err(ChannelError::violation("a zone that is not there"));
+                return Err(ChannelError::violation("a zone that does not exist"));
             }
             self.turn.number = turn.number;
             self.turn.place = turn.place;
             self.turn.over = false;
             self.state = State::Process;
         } else if ahead > 0 {
-            let words = "a turn that was not asked for";
+            let words = "a turn that was not requested";
             return Err(ChannelError::violation(words));
         }
         if turn.over && turn.number == self.turn.number && self.state == State::Process {
@@ -234,7 +234,9 @@ impl<D: Device> PoolChannel<D> {
             return Ok(None);
         }
         if slot_of(header.call) != block {
-            return Err(ChannelError::violation("an answer in another's place"));
+            return Err(ChannelError::violation(
+                "an answer in the block of another call",
+            ));
         }
         Ok(Some(header))
     }

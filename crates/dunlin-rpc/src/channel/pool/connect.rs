@@ -57,7 +57,7 @@ impl Said {
         let eager = number(parameter::EAGER, 1 << 30)?;
         if eager < DESCRIPTOR_BYTES {
             return Err(VerbsError::Peer(format!(
-                "its eager-bytes is {eager}: not even a descriptor fits"
+                "its eager-bytes is {eager}, too small for a descriptor"
             )));
         }
         let longest = number(parameter::LONGEST, 1 << 30)?;

@@ -116,13 +116,13 @@ impl<D: Device> UnconnectedRing<D> {
         let lines = number(parameter::LINES, 1 << 20)?;
         if !lines.is_power_of_two() || lines < 64 {
             return Err(VerbsError::Peer(format!(
-                "its ring has {lines} lines: not a power of two"
+                "its ring has {lines} lines, which is not a power of two"
             )));
         }
         let eager = number(parameter::EAGER, lines * LINE_BYTES / 4)?;
         if eager < message::DESCRIPTOR_BYTES {
             return Err(VerbsError::Peer(format!(
-                "its eager-bytes is {eager}: not even a descriptor fits"
+                "its eager-bytes is {eager}, too small for a descriptor"
             )));
         }
         let longest = number(parameter::LONGEST, 1 << 30)?;

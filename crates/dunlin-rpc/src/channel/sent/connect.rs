@@ -94,7 +94,7 @@ impl<D: Device> UnconnectedSent<D> {
         let eager = number(parameter::EAGER, 1 << 20)?;
         if eager < DESCRIPTOR_BYTES {
             return Err(VerbsError::Peer(format!(
-                "its eager-bytes is {eager}: not even a descriptor fits"
+                "its eager-bytes is {eager}, too small for a descriptor"
             )));
         }
         let longest = number(parameter::LONGEST, 1 << 30)?;
@@ -106,7 +106,7 @@ impl<D: Device> UnconnectedSent<D> {
         let receives = number(parameter::RECEIVES, RECEIVES_MAX)?;
         if receives < Window::LEAST {
             return Err(VerbsError::Peer(format!(
-                "it has {receives} RECEIVEs, less than {}",
+                "it has {receives} RECEIVEs, fewer than the minimum of {}",
                 Window::LEAST
             )));
         }

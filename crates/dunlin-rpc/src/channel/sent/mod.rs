@@ -39,13 +39,13 @@ fn slot_bytes(eager_bytes: usize) -> usize {
 
 /// Decodes a message of the peer: its count, and the header if there is one. The payload follows.
 fn parse(bytes: &[u8], eager_bytes: usize) -> Result<(u32, Option<Header>), ChannelError> {
-    let short = || ChannelError::violation("a message without a front");
+    let short = || ChannelError::violation("a message without a header");
     let (word, rest) = bytes.split_first_chunk().ok_or_else(short)?;
     let word = u64::from_le_bytes(*word);
     let told = word as u32;
     if word >> 32 != 0 {
         return Err(ChannelError::violation(
-            "a message of another version's channel",
+            "a message of a channel of another version",
         ));
     }
     if rest.is_empty() {
@@ -56,7 +56,7 @@ fn parse(bytes: &[u8], eager_bytes: usize) -> Result<(u32, Option<Header>), Chan
         .ok_or_else(|| ChannelError::violation("a message of an unknown kind"))?;
     if header.length as usize != payload.len() || payload.len() > eager_bytes {
         return Err(ChannelError::violation(
-            "a message whose length is not that of its payload",
+            "a message whose length differs from that of its payload",
         ));
     }
     Ok((told, Some(header)))

@@ -91,7 +91,7 @@ impl Window {
         let more = u64::from(told.wrapping_sub(self.freed as u32));
         if more > self.made - self.freed {
             return Err(ChannelError::violation(
-                "it claims to have taken messages that were never sent",
+                "it claims to have received messages that were never sent",
             ));
         }
         self.freed += more;

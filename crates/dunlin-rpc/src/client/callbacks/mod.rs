@@ -69,14 +69,14 @@ impl Client {
     pub(crate) fn keep_callable(&self, serving: &Arc<Serving>) -> Result<(), ServeError> {
         let former = thread::lock(&self.core.callable).upgrade();
         if former.is_some_and(|former| !has_left(&former)) {
-            let words = "serve_to: the client has a server for this already: drop that one first";
+            let words = "serve_to: the client already has a server for this: drop that one first";
             return Err(ServeError::Setting(words.to_owned()));
         }
         let most = self.core.recipe().channel.max_outstanding;
         if most < CALLS_OUT {
             return Err(ServeError::Setting(format!(
-                "serve_to: max_outstanding of the client is {most}: set {CALLS_OUT} at least, for two calls that stay \
-                 out while the server calls the client, and one that ends them"
+                "serve_to: max_outstanding of the client is {most}, but at least {CALLS_OUT} is needed: two calls stay \
+                 outstanding while the server calls the client, and one ends them"
             )));
         }
         let registered = Registered::new(self, serving).map_err(ServeError::Callbacks)?;
@@ -117,7 +117,7 @@ fn keep(client: &Client, serving: &Arc<Serving>, first: Registered) {
         match went_on {
             Ok(()) => pause = PAUSES[0],
             Err(error) => {
-                tracing::debug!(%error, "the server cannot call this client, which registers again");
+                tracing::debug!(%error, "the server cannot call this client; the client will register again");
                 serving.set_registered(false);
                 leave(registered.take());
                 sleep(client, serving, pause);
@@ -133,7 +133,7 @@ fn keep(client: &Client, serving: &Arc<Serving>, first: Registered) {
 fn leave(registered: Option<Registered>) {
     if let Some(mut registered) = registered {
         if let Err(error) = registered.leave() {
-            tracing::debug!(%error, "the server was not told that the client cannot be called any more");
+            tracing::debug!(%error, "cannot tell the server that the client can no longer be called");
         }
     }
 }

@@ -103,7 +103,7 @@ impl Serving {
                 let open = wire::parse_open(request);
                 let open = open.map_err(|error| unreadable(error.to_string()))?;
                 let ClientOpen::Open(request) = open.message else {
-                    return Err(unreadable("callbacks: nothing is to be opened".to_owned()));
+                    return Err(unreadable("callbacks: no connection to open".to_owned()));
                 };
                 let reply = self.open(request);
                 let reply = reply.map_err(|error| unreadable(error.to_string()))?;

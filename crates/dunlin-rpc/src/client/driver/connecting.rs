@@ -116,7 +116,7 @@ impl AsyncLane {
                 break Some(opened);
             }
             if has_ended {
-                let words = "the thread that connects has panicked";
+                let words = "the connecting thread panicked";
                 break Some(Err(ConnectError::Thread(io::Error::other(words))));
             }
             let Some((_, looks_at)) = self.attend_to_waiting() else {

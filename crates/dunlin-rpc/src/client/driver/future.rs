@@ -284,7 +284,7 @@ impl Future for CallFuture {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { lane, place } = &mut *self;
         let Some(here) = lane else {
-            panic!("a call was polled after its answer");
+            panic!("a call was polled after it had returned its answer");
         };
         if !here.is_here() {
             *lane = None;

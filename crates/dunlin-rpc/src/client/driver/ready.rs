@@ -17,7 +17,7 @@ use crate::error::CallError;
 use crate::HandlerId;
 
 /// A future of a place for one more call among the client's futures. Made by [`crate::Client::ready`].
-#[must_use = "a future does nothing unless it is awaited"]
+#[must_use = "futures do nothing unless polled"]
 pub struct Ready {
     core: Arc<Core>,
     limit: Limit,

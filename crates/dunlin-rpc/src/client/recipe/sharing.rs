@@ -98,7 +98,7 @@ impl Recipe {
         drop(has_dispatcher);
         // The first lane has set it, and without a lane there is no port.
         let info = shared.info.get().cloned();
-        let info = info.ok_or_else(|| ConnectError::Setting("no lane was made".into()))?;
+        let info = info.ok_or_else(|| ConnectError::Setting("no lane was created".into()))?;
         Ok((Box::new(port), info))
     }
 
@@ -139,7 +139,7 @@ fn other_device(own: &Arc<dyn Fabric>, reached: &Reached) -> ConnectError {
     let own = &own.attributes().name;
     ConnectError::Device {
         source: VerbsError::Peer(format!(
-            "the server is reached over {device} now, and connections that threads share are over {own}"
+            "the server is now reached over {device}, but the connections that threads share are over {own}"
         )),
         device,
     }

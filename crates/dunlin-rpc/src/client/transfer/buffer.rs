@@ -65,7 +65,7 @@ impl TransferBuffer {
     pub(super) fn check(&self, part: &Range<usize>) -> Result<usize, TransferError> {
         assert!(
             part.start <= part.end && part.end <= self.len(),
-            "{part:?} of a buffer of {} bytes",
+            "range {part:?} exceeds the buffer of {} bytes",
             self.len()
         );
         match self.bytes() {

@@ -101,7 +101,7 @@ impl<D: Device> DatagramLane<D> {
         match header.kind {
             Kind::CreditReturn => return self.hear(header, payload, sink),
             Kind::Failure | Kind::ResponseSegment | Kind::Segments if self.driving.is_some() => {
-                let words = "a message of another protocol of datagrams";
+                let words = "a message of a different datagram protocol";
                 return Err(ChannelError::violation(words));
             }
             Kind::Failure => {
@@ -146,7 +146,11 @@ impl<D: Device> DatagramLane<D> {
                 self.leaving = true;
                 self.open = false;
             }
-            _ => return Err(ChannelError::violation("a server that calls its client")),
+            _ => {
+                return Err(ChannelError::violation(
+                    "a call from the server to its client",
+                ))
+            }
         }
         Ok(())
     }

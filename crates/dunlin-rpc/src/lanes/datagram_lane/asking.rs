@@ -19,7 +19,8 @@ impl<D: Device> DatagramLane<D> {
         match self.watch.pass(thread::now()) {
             Due::Nothing => Ok(0),
             Due::Gone => Err(ChannelError::queue_pair(
-                "the server answers nothing, not even what became of calls".to_owned(),
+                "the server does not respond, not even to questions about the fate of calls"
+                    .to_owned(),
             )),
             Due::Question => match &self.driving {
                 None => self.ask().map(|()| 0),

@@ -139,7 +139,7 @@ impl<D: Device> DatagramLane<D> {
         sink: &mut dyn Sink,
     ) -> Result<(), ChannelError> {
         let Some(driving) = &mut self.driving else {
-            let words = "a message of another protocol of datagrams";
+            let words = "a message of a different datagram protocol";
             return Err(ChannelError::violation(words));
         };
         let now = match driving.came_ns {

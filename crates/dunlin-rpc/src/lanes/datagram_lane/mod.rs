@@ -227,7 +227,7 @@ impl<D: Device> DatagramLane<D> {
             return Some(CallError::ShuttingDown);
         }
         self.lost.then(|| CallError::ConnectionLost {
-            why: "it was lost before".into(),
+            why: "it was lost earlier".into(),
         })
     }
 
@@ -439,7 +439,9 @@ impl<D: Device> Lane for DatagramLane<D> {
     fn check(&mut self, sink: &mut dyn Sink) -> Result<(), CallError> {
         let broken = self.endpoint().is_broken();
         let looked = match broken {
-            true => Err(ChannelError::queue_pair("it is in error".to_owned())),
+            true => Err(ChannelError::queue_pair(
+                "it is in the error state".to_owned(),
+            )),
             false if self.lost => Err(ChannelError::peer_gone()),
             false if D::is_gone(&self.server) => {
                 // What the server sent before it went away may be a response.

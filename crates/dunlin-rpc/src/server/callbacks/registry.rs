@@ -20,7 +20,7 @@ use crate::server::caller::Caller;
 use crate::server::{HandlerError, OwnedRequest, OwnedResponder};
 
 /// The reason reported for the choice of device for connections to such clients.
-const WHY: &str = "the device that the client came by";
+const WHY: &str = "the device that the client connected over";
 
 /// Returns the server's device of a given name, for connections to its clients.
 pub(crate) type Devices = dyn Fn(&str) -> Result<Arc<dyn Fabric>, VerbsError> + Send + Sync;
@@ -274,7 +274,10 @@ impl CallableClients {
 
     /// Registers a client that wants to be called.
     fn admit(&self, caller: &Caller) -> Result<CallableClient, String> {
-        let number = caller.peer().client().ok_or("the client has no number")?;
+        let number = caller
+            .peer()
+            .client()
+            .ok_or("the client has no client number")?;
         let client = self.make(caller)?;
         let mut clients = self.0.clients();
         if self.0.closed.load(Ordering::Acquire) {
@@ -282,12 +285,12 @@ impl CallableClients {
         }
         let former = clients.get(&number);
         if former.is_some_and(|former| !former.0.peer.is_like(caller.peer())) {
-            return Err("the client's number is another's".to_owned());
+            return Err("the client number is in use by another client".to_owned());
         }
         if former.is_none() && clients.len() >= self.0.most {
             let most = self.0.most;
             return Err(format!(
-                "it calls {most} clients already, which is the most (CallableClients::new)"
+                "it already calls {most} clients, its limit (CallableClients::new)"
             ));
         }
         let former = clients.insert(number, client.clone());
@@ -300,7 +303,7 @@ impl CallableClients {
     }
 
     fn make(&self, caller: &Caller) -> Result<CallableClient, String> {
-        let (server, _) = self.0.ground.get().ok_or("the server has not begun")?;
+        let (server, _) = self.0.ground.get().ok_or("the server has not started")?;
         let arrival = caller.arrival();
         let (registry, device) = (Arc::downgrade(&self.0), arrival.device.clone());
         let is_flor = devices::is_flor(&device);
@@ -310,7 +313,7 @@ impl CallableClients {
         let given = move |preset: Preset| match registry.upgrade() {
             Some(registry) if preset.is_over_flor() == is_flor => registry.device(&device),
             Some(_) => Err(other_device(&device, preset)),
-            None => Err(VerbsError::Peer("its server has ended".to_owned())),
+            None => Err(VerbsError::Peer("its server has stopped".to_owned())),
         };
         let opener = Arc::clone(&way_back);
         let client = builder.given(opener, given, (*server, WHY));
@@ -353,7 +356,9 @@ impl CallableClients {
 fn other_device(device: &str, preset: Preset) -> VerbsError {
     VerbsError::Invalid {
         argument: "preset",
-        why: format!("{preset} is not for {device}, the device that the client came by"),
+        why: format!(
+            "{preset} cannot be used on {device}, the device that the client connected over"
+        ),
     }
 }
 
@@ -365,7 +370,7 @@ impl Registry {
     fn device(&self, name: &str) -> Result<Arc<dyn Fabric>, VerbsError> {
         match self.ground.get() {
             Some((_, devices)) => devices(name),
-            None => Err(VerbsError::Peer("its server has not begun".to_owned())),
+            None => Err(VerbsError::Peer("its server has not started".to_owned())),
         }
     }
 

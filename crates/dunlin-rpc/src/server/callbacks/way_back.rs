@@ -201,7 +201,7 @@ impl WayBack {
 fn refuse(responder: OwnedResponder) {
     responder.fail(HandlerError::new(
         0,
-        "the server does not call this client any more",
+        "the server no longer calls this client",
     ));
 }
 

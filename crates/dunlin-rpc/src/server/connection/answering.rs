@@ -81,9 +81,11 @@ impl<C: Channel> Connection<C> {
         let (waiting, waiting_bytes) = self.backlog.long();
         let unread_bytes = self.exported_bytes + waiting_bytes;
         let words = if self.exported.len() + waiting >= MAX_EXPORTS {
-            format!("{MAX_EXPORTS} long responses are not read yet")
+            format!("limit reached: {MAX_EXPORTS} long responses have not been read yet")
         } else if unread_bytes + bytes > MAX_EXPORTED_BYTES {
-            format!("{unread_bytes} bytes of long responses are not read yet, {MAX_EXPORTED_BYTES} allowed")
+            format!(
+                "limit reached: {unread_bytes} bytes of long responses have not been read yet, {MAX_EXPORTED_BYTES} \
+                 allowed")
         } else {
             return None;
         };

@@ -22,7 +22,7 @@ impl<C: Channel> Connection<C> {
         let name = self.channel.payload(header);
         let of_caller = self.caller.access(name);
         let Some((index, region)) = regions.find(name) else {
-            let words = "it may be on another device of the server, or on none";
+            let words = "it may exist on another device of the server, or not at all";
             return self.fail(
                 header.call,
                 WireFailure::new(FailureReason::UnknownRegion, 0, words),

@@ -115,11 +115,13 @@ impl<C: Channel> Connection<C> {
             return self.fail_unknown(call, handler);
         };
         if self.away.len() >= MAX_PENDING {
-            let words = format!("{MAX_PENDING} calls of the connection are not answered yet");
+            let words = format!(
+                "limit reached: {MAX_PENDING} calls of the connection have not been answered yet"
+            );
             return self.fail(call, WireFailure::new(FailureReason::Overloaded, 0, words));
         }
         let Some(fate) = self.away.begin(call, deadline.instant()) else {
-            let words = "a call in the place of one that is not answered";
+            let words = "a call in the slot of an unanswered call";
             return Err(ChannelError::violation(words));
         };
         let apart = Apart {

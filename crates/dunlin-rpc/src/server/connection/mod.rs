@@ -366,11 +366,11 @@ impl<C: Channel> Connection<C> {
                 Ok(())
             }
             Kind::Goodbye => Err(ChannelError::peer_gone()),
-            Kind::Response | Kind::Failure | Kind::LongResponse => {
-                Err(ChannelError::violation("a client that answers its server"))
-            }
+            Kind::Response | Kind::Failure | Kind::LongResponse => Err(ChannelError::violation(
+                "an answer from a client to its server",
+            )),
             _ => Err(ChannelError::violation(
-                "a message of another kind of channel",
+                "a message of a different kind of channel",
             )),
         }
     }

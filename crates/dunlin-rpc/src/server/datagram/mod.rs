@@ -135,14 +135,15 @@ impl<D: Device> DatagramService<D> {
         // Under the same lock as the place: a queue pair without sessions may be replaced.
         let told = poller.address().ok_or_else(|| {
             VerbsError::Peer(
-                "the server's datagram queue pair failed and is made anew: connect again".into(),
+                "the server's datagram queue pair failed and is being recreated: connect again"
+                    .into(),
             )
         })?;
         let Some((number, is_new)) = session_slots.places.take() else {
             poller.crowded.store(true, Ordering::Relaxed);
             poller.mailbox.wake().wake();
             return Err(VerbsError::Limit {
-                resource: "sessions of a datagram queue pair (more pollers have more)",
+                resource: "sessions of a datagram queue pair (more pollers raise the limit)",
                 asked: 1,
                 available: 0,
                 limit: session_slots.places.limit(),

@@ -309,7 +309,9 @@ impl<D: Device> Poller<D> {
         let is_there = told == self.endpoint.address() && self.renewal.is_none();
         let known = posted.and_then(|()| match is_there {
             true => Ok(()),
-            false => Err(ChannelError::queue_pair("it failed meanwhile".to_owned())),
+            false => Err(ChannelError::queue_pair(
+                "it failed in the meantime".to_owned(),
+            )),
         });
         if let Err(error) = known {
             self.end(number, &error);
@@ -350,7 +352,7 @@ impl<D: Device> Poller<D> {
     fn fail(&mut self, error: &ChannelError) {
         self.end_all(error);
         if self.renewal.is_none() {
-            tracing::warn!(%error, "the datagram queue pair failed and is made anew");
+            tracing::warn!(%error, "the datagram queue pair failed and is being recreated");
             self.handle.set_address(None);
             self.renewal = Some(thread::now() + RENEWAL);
         }
@@ -371,7 +373,7 @@ impl<D: Device> Poller<D> {
                 self.handle.renewed(&self.endpoint);
             }
             Err(error) => {
-                tracing::warn!(%error, "no new datagram queue pair yet");
+                tracing::warn!(%error, "cannot recreate the datagram queue pair yet");
                 self.renewal = Some(now + RENEWAL);
             }
         }
@@ -390,7 +392,8 @@ impl<D: Device> Poller<D> {
             match self.endpoint.renew() {
                 Ok(()) => handle.renewed(&self.endpoint),
                 Err(error) => {
-                    tracing::warn!(%error, "no new datagram queue pair: memory is not given back");
+                    tracing::warn!(%error,
+                        "cannot recreate the datagram queue pair: memory of ended sessions is not released");
                     self.leaving = false;
                     return;
                 }

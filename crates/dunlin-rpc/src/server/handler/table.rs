@@ -68,7 +68,7 @@ impl HandlerTable {
     pub(in crate::server) fn names_in_words(&self) -> String {
         let names: Vec<&str> = self.names.iter().map(|(_, name)| &**name).collect();
         match names.is_empty() {
-            true => "none with a name".to_owned(),
+            true => "no named methods".to_owned(),
             false => names.join(", "),
         }
     }

@@ -46,7 +46,7 @@ impl Grouping {
         let slices = Duration::from_micros(1)..=Duration::from_secs(1);
         if !slices.contains(&self.slice) {
             return Err(format!(
-                "grouping.slice is {:?}: it must be from 1 µs to a second",
+                "grouping.slice is {:?}: it must be from 1 µs to 1 s",
                 self.slice
             ));
         }
@@ -58,7 +58,7 @@ impl Grouping {
         if !(1..=1024).contains(&pace.groups()) {
             let groups = pace.groups();
             return Err(format!(
-                "a pace of {groups} groups: there are from 1 to 1024"
+                "the pace has {groups} groups: it must have from 1 to 1024"
             ));
         }
         let slices = Self {

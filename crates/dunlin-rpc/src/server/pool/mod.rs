@@ -156,7 +156,7 @@ impl<D: Device> PoolService<D> {
             .unwrap_or_else(PoisonError::into_inner);
         let Some((number, is_new)) = numbers.take() else {
             return Err(VerbsError::Limit {
-                resource: "clients of a poller with message pools (more pollers have more)",
+                resource: "clients of a poller with message pools (more pollers raise the limit)",
                 asked: 1,
                 available: 0,
                 limit: numbers.limit(),
@@ -207,7 +207,7 @@ impl<D: Device> PoolService<D> {
                 let most = self.notifications(&mut notifications, poller.mailbox.wake())?;
                 if poller.notified.load(Ordering::Relaxed) >= most {
                     return Err(VerbsError::Limit {
-                        resource: "clients of a poller that are heard by completions (more pollers have more)",
+                        resource: "clients of a poller that are heard by completions (more pollers raise the limit)",
                         asked: 1,
                         available: 0,
                         limit: most,
@@ -270,7 +270,7 @@ fn group_for<D: Device>(
     let all = started.pollers.iter().enumerate();
     let best = all.filter_map(|(index, poller)| Some((best(poller)?, index)));
     let Some(((_, group), index)) = best.min() else {
-        let why = format!("there is no such group: asked for {asked:?}");
+        let why = format!("no such group: asked for {asked:?}");
         let argument = "group";
         return Err(VerbsError::Invalid { argument, why });
     };

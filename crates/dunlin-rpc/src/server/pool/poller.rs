@@ -257,7 +257,7 @@ impl<D: Device> Poller<D> {
             if long.is_some_and(|handler| self.context.handlers.run_apart(handler)) {
                 tracing::info!(
                     handler = long,
-                    "its calls are longer than a slice: workers run them"
+                    "calls of this handler take longer than a slice: workers run them from now on"
                 );
             }
         }

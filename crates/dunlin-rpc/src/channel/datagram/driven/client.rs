@@ -276,7 +276,7 @@ impl Driver {
             Kind::CreditReturn => {
                 let number = number_in(payload).map_err(ChannelError::violation)?;
                 if number >= slot.requests - 1 {
-                    let words = "a credit for the end of a request";
+                    let words = "a credit for the last packet of a request";
                     return Err(ChannelError::violation(words));
                 }
                 (number, None)

@@ -68,7 +68,7 @@ impl Part {
     ) -> Result<(Self, &[u8]), &'static str> {
         let (head, body) = payload
             .split_first_chunk::<PART_BYTES>()
-            .ok_or("a piece without a head")?;
+            .ok_or("a piece without a header")?;
         let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| head[at + i]));
         let part = Self {
             total: word(0),
@@ -77,12 +77,12 @@ impl Part {
         };
         let total = part.total as usize;
         if total > longest {
-            return Err("a message that is longer than its receiver takes");
+            return Err("a message longer than its receiver accepts");
         }
         let start = (part.number as usize).saturating_mul(piece);
         let rest = total
             .checked_sub(start)
-            .ok_or("a piece beyond its message")?;
+            .ok_or("a piece beyond the end of its message")?;
         let fits = part.number < pieces(total, piece) && body.len() == rest.min(piece);
         fits.then_some((part, body))
             .ok_or("a piece that does not fit its message")
@@ -97,6 +97,6 @@ pub(crate) fn pieces(total: usize, piece: usize) -> u32 {
 
 /// The number in a packet without a piece.
 fn number_in(payload: &[u8]) -> Result<u32, &'static str> {
-    let number: [u8; 4] = payload.try_into().map_err(|_| "a number that is none")?;
+    let number: [u8; 4] = payload.try_into().map_err(|_| "a malformed number")?;
     Ok(u32::from_le_bytes(number))
 }

@@ -137,7 +137,7 @@ impl Answerer {
                 return Ok(Step::Nothing);
             }
             if slot.stage == Stage::Working {
-                let words = "a call in the place of one that is not answered";
+                let words = "a call in the slot of an unanswered call";
                 return Err(ChannelError::violation(words));
             }
             if last > 0 && self.coming > 0 && self.coming + part.total as usize > COMING_MAX {

@@ -101,7 +101,10 @@ impl<D: Device> Endpoint<D> {
     #[cold]
     fn refuse(&mut self, id: u64) -> Result<Option<u32>, ChannelError> {
         self.strange += 1;
-        tracing::debug!(count = self.strange, "a datagram that is nobody's");
+        tracing::debug!(
+            count = self.strange,
+            "dropped a datagram that belongs to no session"
+        );
         self.receives.give_back(id, &mut self.queue_pair)?;
         Ok(None)
     }

@@ -142,7 +142,8 @@ impl<D: Device> Endpoint<D> {
             return Err(VerbsError::Unsupported {
                 device: attributes.name.clone(),
                 what: format!(
-                    "datagrams (UD SEND of at least {PACKET_BYTES_MIN} bytes), which this preset stands on: use another preset"
+                    "datagrams (UD SEND of at least {PACKET_BYTES_MIN} bytes), which this preset requires: use another \
+                     preset"
                 ),
             });
         }

@@ -146,7 +146,7 @@ impl<D: Device> Endpoint<D> {
         }
         let now = thread::now();
         if now.duration_since(*self.full_since.get_or_insert(now)) > RECLAIM {
-            return Err(self.fail("no SEND completes".to_owned()));
+            return Err(self.fail("SENDs do not complete".to_owned()));
         }
         Ok(false)
     }

@@ -61,8 +61,7 @@ impl<D: Device> Pair<D> {
         if !attributes.transports.uc.contains(Verbs::WRITE) {
             return Err(VerbsError::Unsupported {
                 device: attributes.name.clone(),
-                what: "WRITE over UC, which the preset herd stands on: use fasst or rawwrite"
-                    .into(),
+                what: "WRITE over UC, which the preset herd requires: use fasst or rawwrite".into(),
             });
         }
         let domain = device.create_protection_domain()?;
@@ -99,7 +98,7 @@ impl<D: Device> Pair<D> {
         let mut address = [0; ENDPOINT_ADDRESS_BYTES];
         for (name, word) in parameter::UPLINK.iter().zip(address.chunks_exact_mut(8)) {
             let told = parameters.get(*name).ok_or_else(|| {
-                let words = format!("it did not say its {name}: not {WHAT} of this version");
+                let words = format!("it did not send its {name}: not {WHAT} of this version");
                 VerbsError::Peer(words)
             })?;
             word.copy_from_slice(&told.to_le_bytes());

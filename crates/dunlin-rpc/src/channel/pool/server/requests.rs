@@ -34,7 +34,7 @@ impl<D: Device> ServedPool<D> {
         if self.mapping != Mapping::ByTurns {
             // Its requests are in its zone.
             return Err(ChannelError::violation(
-                "an entry of a client that needs no turn",
+                "an entry from a client that needs no turn",
             ));
         }
         Ok(Some(entry))
@@ -61,13 +61,16 @@ impl<D: Device> ServedPool<D> {
         };
         let (client, block) = (ring >> 8, ring & 0xff);
         if self.rings != Some(client) {
-            return Err(ChannelError::violation("a client that says it is another"));
+            return Err(ChannelError::violation(
+                "a client with the number of another client",
+            ));
         }
         if block == ENTRY_NOTICE {
             return self.new_entry().map(drop);
         }
         if block as usize >= BLOCKS || !self.scan.add(block) {
-            let words = "a message in a block that is not there, or told of twice";
+            let words =
+                "a notice of a block that does not exist, or a second notice of the same block";
             return Err(ChannelError::violation(words));
         }
         Ok(())
@@ -125,10 +128,10 @@ impl<D: Device> ServedPool<D> {
         let (seen, scratch) = (&mut self.seen[block], &mut self.scratch);
         let (header, turn) = match blocks.take(memory, block, seen, &self.reads, scratch) {
             Look::Whole(header, turn) => (header, turn),
-            Look::Known => return self.miss("a message that was told of and is not there"),
+            Look::Known => return self.miss("a message that was announced but is missing"),
             Look::Part => {
                 self.take_part(block);
-                return self.miss("a message that was told of and is not whole");
+                return self.miss("a message that was announced but is incomplete");
             }
         };
         self.parts[block] = 0;
@@ -149,7 +152,7 @@ impl<D: Device> ServedPool<D> {
             }
             Kind::Release | Kind::Cancel => self.take_word(block, header),
             _ => Err(ChannelError::violation(
-                "a client that sends what clients do not",
+                "a message that clients must not send",
             )),
         }
     }
@@ -188,7 +191,9 @@ impl<D: Device> ServedPool<D> {
         out: u16,
     ) -> Result<Option<Header>, ChannelError> {
         if block >= CALLS || slot_of(header.call) != block {
-            return Err(ChannelError::violation("a call in another's block"));
+            return Err(ChannelError::violation(
+                "a call in the block of another call",
+            ));
         }
         let generation = generation_of(header.call);
         if (generation.wrapping_sub(self.next[block]) as i32) < 0 {
@@ -196,7 +201,7 @@ impl<D: Device> ServedPool<D> {
             return Ok(None);
         }
         if self.working & 1 << block != 0 {
-            let words = "a call in the place of one that is not answered";
+            let words = "a call in the slot of an unanswered call";
             return Err(ChannelError::violation(words));
         }
         self.next[block] = generation.wrapping_add(1);
@@ -214,7 +219,9 @@ impl<D: Device> ServedPool<D> {
             .checked_sub(CALLS)
             .and_then(|index| self.words.get_mut(index))
         else {
-            return Err(ChannelError::violation("a word in the place of a call"));
+            return Err(ChannelError::violation(
+                "a control message where a call was expected",
+            ));
         };
         let is_new = (header.handler.wrapping_sub(*last) as i16) > 0;
         if is_new {

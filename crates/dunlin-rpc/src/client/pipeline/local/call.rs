@@ -45,7 +45,10 @@ impl Future for LocalCall {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let tag = self.tag;
-        assert_ne!(tag, TAKEN, "a call was polled after its answer");
+        assert_ne!(
+            tag, TAKEN,
+            "a call was polled after it had returned its answer"
+        );
         let mut inner = self.holder.0.lock();
         if !inner.calls.has_ended(tag) {
             drop(inner);

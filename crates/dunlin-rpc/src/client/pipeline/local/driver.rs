@@ -23,7 +23,7 @@ const ROUNDS: u32 = 16;
 ///
 /// It completes when the client, its clones and its calls have been dropped, or with an error when the connection is
 /// lost.
-#[must_use = "no call ends while its driver is not polled"]
+#[must_use = "calls do not complete unless their driver is polled"]
 pub struct LocalDriver {
     shared: Rc<Shared>,
 }

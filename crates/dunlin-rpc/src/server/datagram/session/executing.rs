@@ -196,7 +196,7 @@ impl Session {
             return self.fail_unknown(call, handler, tools);
         };
         let Some(fate) = self.away.begin(call, deadline.instant()) else {
-            let words = "a call in the place of one that is not answered";
+            let words = "a call in the slot of an unanswered call";
             return Err(ChannelError::violation(words));
         };
         let apart = Apart {

@@ -197,7 +197,7 @@ impl Session {
     ) -> Result<(), ChannelError> {
         self.greet(tools)?;
         if header.kind != Kind::Request || slot_of(header.call) != block {
-            let words = "something in a zone that is not the request of its block";
+            let words = "a message in a zone that is not the request of its block";
             return Err(ChannelError::violation(words));
         }
         self.request(header, &bytes[..header.length as usize], tools)
@@ -244,7 +244,7 @@ impl Session {
                 return Ok(());
             }
             Kind::RequestSegment | Kind::Segments | Kind::Question if self.answerer.is_some() => {
-                let words = "a message of another protocol of datagrams";
+                let words = "a message of a different datagram protocol";
                 return Err(ChannelError::violation(words));
             }
             _ => {}
@@ -280,7 +280,7 @@ impl Session {
             }
             Kind::Goodbye => Err(ChannelError::peer_gone()),
             _ => Err(ChannelError::violation(
-                "a client that sends what clients do not",
+                "a message that clients must not send",
             )),
         }
     }
@@ -290,7 +290,7 @@ impl Session {
     fn begin(&mut self, call: u64) -> Result<bool, ChannelError> {
         let slot = &mut self.slots[slot_of(call)];
         if slot.working {
-            let words = "a call in the place of one that is not answered";
+            let words = "a call in the slot of an unanswered call";
             return Err(ChannelError::violation(words));
         }
         let generation = generation_of(call);
@@ -352,7 +352,7 @@ impl Session {
     ) -> Result<(), ChannelError> {
         let is_new = is_new(&self.slots, header.call)?;
         let Some(answerer) = &mut self.answerer else {
-            let words = "a message of another protocol of datagrams";
+            let words = "a message of a different datagram protocol";
             return Err(ChannelError::violation(words));
         };
         D::charge(Work::Copy(payload.len()));

@@ -24,7 +24,7 @@ impl Session {
         tools: &mut Tools<'_, D>,
     ) -> Result<(), ChannelError> {
         let Some(answerer) = &mut self.answerer else {
-            let words = "a message of another protocol of datagrams";
+            let words = "a message of a different datagram protocol";
             return Err(ChannelError::violation(words));
         };
         let packet = tools
@@ -55,7 +55,7 @@ impl Session {
         let kept = answerer.kept();
         if bytes.len() > answerer.piece() && kept > 0 && kept + bytes.len() > MAX_TRANSFER_BYTES {
             let words =
-                format!("{kept} bytes of long responses are kept, {MAX_TRANSFER_BYTES} allowed");
+                format!("limit reached: {kept} bytes of long responses are kept, {MAX_TRANSFER_BYTES} allowed");
             bytes = WireFailure::new(FailureReason::Overloaded, 0, words).encode();
             failed = true;
         }
@@ -92,7 +92,7 @@ impl Session {
         }
         if self.transfer_bytes + bytes.len() > MAX_TRANSFER_BYTES && self.transfer_bytes > 0 {
             let words = format!(
-                "{} bytes of long responses are on their way, {MAX_TRANSFER_BYTES} allowed",
+                "limit reached: {} bytes of long responses are in flight, {MAX_TRANSFER_BYTES} allowed",
                 self.transfer_bytes
             );
             let failure = WireFailure::new(FailureReason::Overloaded, 0, &words);
