@@ -105,16 +105,14 @@ impl Acceptor {
                 | Refusal::TlsUnexpected),
             ) => {
                 if let Some(suppressed) = self.warnings.pass() {
-                    tracing::warn!(%peer, %refusal, suppressed, "a client could not authenticate itself");
+                    tracing::warn!(%peer, %refusal, suppressed, "a client failed to authenticate");
                 }
             }
             Ending::Tls(failure) => {
                 if let Some(suppressed) = self.warnings.pass() {
                     let said = match failure {
-                        TlsFailure::Refused(_) => {
-                            "a client does not trust this server's certificate"
-                        }
-                        _ => "a client could not authenticate itself by TLS",
+                        TlsFailure::Refused(_) => "a client rejected this server's certificate",
+                        _ => "a client failed to authenticate by TLS",
                     };
                     tracing::warn!(%peer, %failure, suppressed, "{said}");
                 }
@@ -122,15 +120,15 @@ impl Acceptor {
             Ending::Version { theirs } => {
                 if let Some(suppressed) = self.notes.pass() {
                     let ours = wire::VERSION;
-                    tracing::info!(%peer, ours, theirs, suppressed, "a client of another version");
+                    tracing::info!(%peer, ours, theirs, suppressed, "a client speaks another version of the bootstrap");
                 }
             }
             Ending::Refused(refusal) => {
                 if let Some(suppressed) = self.notes.pass() {
-                    tracing::info!(%peer, %refusal, suppressed, "a client was refused");
+                    tracing::info!(%peer, %refusal, suppressed, "refused a client");
                 }
             }
-            ending => tracing::debug!(%peer, ?ending, "a handshake ended"),
+            ending => tracing::debug!(%peer, ?ending, "handshake ended"),
         }
         self.counters.count(ending);
     }
@@ -139,7 +137,7 @@ impl Acceptor {
     pub(crate) fn failed(&self, error: &io::Error) {
         self.counters.accept_failed.fetch_add(1, Relaxed);
         if let Some(suppressed) = self.warnings.pass() {
-            tracing::warn!(%error, suppressed, "a client could not be taken");
+            tracing::warn!(%error, suppressed, "cannot handle a client");
         }
     }
 }

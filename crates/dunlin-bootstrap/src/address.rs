@@ -24,13 +24,13 @@ pub struct Address {
 #[non_exhaustive]
 pub enum AddressError {
     /// It has another scheme.
-    #[error("`{scheme}://` is not a scheme of Dunlin; write dunlin://host:port")]
+    #[error("unsupported scheme `{scheme}://`; write dunlin://host:port")]
     Scheme {
         /// The part before `://`.
         scheme: String,
     },
     /// The host is missing.
-    #[error("the address names no host; write dunlin://host:port")]
+    #[error("missing host; write dunlin://host:port")]
     NoHost,
     /// The host is too long or has characters that are invalid in a host name.
     #[error("`{host}` is not a host name or IP address")]
@@ -45,13 +45,13 @@ pub enum AddressError {
         host: String,
     },
     /// Something follows host and port.
-    #[error("an address has no path, and this one has `{path}`; write dunlin://host:port")]
+    #[error("unexpected path `{path}` in the address; write dunlin://host:port")]
     Path {
         /// The invalid part, truncated.
         path: String,
     },
     /// The port is not a number from 0 to 65535.
-    #[error("`{port}` is not a TCP port; write a number from 0 to 65535")]
+    #[error("invalid TCP port `{port}`; write a number from 0 to 65535")]
     Port {
         /// The invalid part, truncated.
         port: String,

@@ -59,20 +59,20 @@ impl fmt::Display for CertificateFault {
             Self::NotYetValid { seconds_left: None } => f.write_str("it is not valid yet"),
             Self::NotYetValid {
                 seconds_left: Some(seconds),
-            } => write!(f, "it is not valid before {} from now", About(*seconds)),
+            } => write!(f, "it is not valid until {} from now", About(*seconds)),
             Self::WrongName { asked, names } => {
                 let names = match names.is_empty() {
                     true => "no name".to_owned(),
                     false => names.join(", "),
                 };
-                write!(f, "it is for {names}, not for {asked}")
+                write!(f, "it is valid for {names}, not for {asked}")
             }
-            Self::UnknownIssuer => f.write_str("no authority that is trusted here has issued it"),
-            Self::Missing => f.write_str("there is none, and one is required"),
+            Self::UnknownIssuer => f.write_str("it was not issued by a trusted authority"),
+            Self::Missing => f.write_str("a certificate is required, and none was given"),
             Self::WrongUse => {
-                f.write_str("it was issued for another use (of servers and clients the other)")
+                f.write_str("it was issued for another purpose (for servers instead of clients, or the reverse)")
             }
-            Self::Revoked => f.write_str("it was revoked"),
+            Self::Revoked => f.write_str("it has been revoked"),
             Self::Invalid(words) => f.write_str(words),
         }
     }
@@ -89,10 +89,10 @@ pub(crate) enum TlsFailure {
     #[error("the other side does not speak TLS")]
     NotTls,
     /// The other side's certificate is not acceptable.
-    #[error("its certificate does not do: {0}")]
+    #[error("its certificate was rejected: {0}")]
     Certificate(CertificateFault),
     /// The other side does not accept our certificate.
-    #[error("it refuses the certificate of this side: {0}")]
+    #[error("it rejected the certificate of this side: {0}")]
     Refused(CertificateFault),
     /// Another problem, as text.
     #[error("{0}")]

@@ -20,7 +20,7 @@ use crate::tls::Session;
 use crate::transport::Transport;
 use crate::wire::{self, MAX_FRAME};
 
-const GREETING: &str = "waiting for its hello";
+const GREETING: &str = "waiting for the server's hello";
 
 /// Time that connecting to the first IP address of a host may take before the next is tried, and then the first again.
 /// A system whose queue is full drops connection requests, and the sender retries only a second later.
@@ -124,7 +124,10 @@ fn dial_once(address: &Address, config: &DialConfig, time: Time) -> Result<Diale
         .iter()
         .any(|mine| mine.device == choice.client_device)
     {
-        let what = format!("it chose `{}`, which was not offered", choice.client_device);
+        let what = format!(
+            "it selected `{}`, which was not offered",
+            choice.client_device
+        );
         return Err(BootstrapError::Protocol {
             address: address.clone(),
             what,

@@ -54,7 +54,7 @@ impl Conversation {
                 TlsFailure::Other(what) => BootstrapError::Tls { address, what },
             },
             StreamError::TooLong => {
-                let what = format!("a frame is longer than {MAX_FRAME} bytes");
+                let what = format!("frame longer than the limit of {MAX_FRAME} bytes");
                 BootstrapError::Protocol { address, what }
             }
             StreamError::Io { call, source } => BootstrapError::Io { call, source },

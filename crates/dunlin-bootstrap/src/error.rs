@@ -15,7 +15,7 @@ use crate::selection::NoCommonDevice;
 #[non_exhaustive]
 pub enum BootstrapError {
     /// The host name cannot be resolved.
-    #[error("the host of {address} is not known: {source}")]
+    #[error("cannot resolve the host of {address}: {source}")]
     UnknownHost {
         /// The server's address.
         address: Address,
@@ -23,13 +23,13 @@ pub enum BootstrapError {
         source: io::Error,
     },
     /// No server listens at this address.
-    #[error("no server listens at {address}; start one there, or check host and port")]
+    #[error("connection refused: no server listens at {address}; start a server there, or check host and port")]
     ConnectionRefused {
         /// The server's address.
         address: Address,
     },
     /// The other side did not answer in time.
-    #[error("{address} did not answer within {timeout:?} ({during})")]
+    #[error("timed out: no response from {address} within {timeout:?} ({during})")]
     Timeout {
         /// The server's address.
         address: Address,
@@ -39,7 +39,7 @@ pub enum BootstrapError {
         during: &'static str,
     },
     /// The server closed the connection during the handshake, without an answer.
-    #[error("{address} closed the connection in the middle of the handshake ({during})")]
+    #[error("{address} closed the connection during the handshake ({during})")]
     Closed {
         /// The server's address.
         address: Address,
@@ -47,19 +47,22 @@ pub enum BootstrapError {
         during: &'static str,
     },
     /// Another process listens on this address.
-    #[error("{address} is in use by another process; stop it, or listen on another port")]
+    #[error("address {address} is already in use by another process; stop that process, or listen on another port")]
     AddressInUse {
         /// The address to listen on.
         address: Address,
     },
     /// The other side is not a Dunlin server.
-    #[error("what listens at {address} is not a Dunlin server")]
+    #[error("the server at {address} is not a Dunlin server")]
     NotDunlin {
         /// The server's address.
         address: Address,
     },
     /// The server uses another version.
-    #[error("this side speaks version {ours} of the bootstrap, {address} speaks version {theirs}; use the same release on both")]
+    #[error(
+        "version mismatch: this side speaks version {ours} of the bootstrap, {address} speaks version {theirs}; use \
+         the same release on both sides"
+    )]
     Version {
         /// The server's address.
         address: Address,
@@ -69,37 +72,42 @@ pub enum BootstrapError {
         theirs: u16,
     },
     /// The secrets differ.
-    #[error("the secret is not the one of the server at {address}")]
+    #[error("authentication failed: the secret differs from that of the server at {address}")]
     WrongSecret {
         /// The server's address.
         address: Address,
     },
     /// The server has a secret, but this side has none.
-    #[error("the server at {address} asks for a secret, and none was given")]
+    #[error("the server at {address} requires a secret, but none was given")]
     SecretRequired {
         /// The server's address.
         address: Address,
     },
     /// This side has a secret, but the server has none.
-    #[error("a secret was given, but the server at {address} has none to prove itself with; give the server the secret too, or none to the client")]
+    #[error(
+        "a secret was given, but the server at {address} has no secret to prove its identity with; give the server the \
+         same secret, or connect without one"
+    )]
     SecretUnexpected {
         /// The server's address.
         address: Address,
     },
     /// The server requires TLS, but this side has no trusted authorities.
-    #[error("the server at {address} speaks TLS alone; give the client the authority of its certificate (TLS)")]
+    #[error("the server at {address} requires TLS; configure the authority that issued its certificate (TLS)")]
     TlsRequired {
         /// The server's address.
         address: Address,
     },
     /// This side uses TLS, but the server does not.
-    #[error("the server at {address} does not speak TLS; give it a certificate, or no authority to the client")]
+    #[error(
+        "the server at {address} does not support TLS; give the server a certificate, or connect without an authority"
+    )]
     TlsUnexpected {
         /// The server's address.
         address: Address,
     },
     /// The server's certificate is not acceptable.
-    #[error("the certificate of the server at {address} was refused: {fault}")]
+    #[error("the certificate of the server at {address} was rejected: {fault}")]
     ServerCertificate {
         /// The server's address.
         address: Address,
@@ -107,7 +115,7 @@ pub enum BootstrapError {
         fault: CertificateFault,
     },
     /// The server does not accept this side's certificate, or requires one.
-    #[error("the server at {address} refused this client's certificate: {fault}")]
+    #[error("the server at {address} rejected this client's certificate: {fault}")]
     ClientCertificate {
         /// The server's address.
         address: Address,
@@ -147,7 +155,7 @@ pub enum BootstrapError {
         refusal: Refusal,
     },
     /// The server's answer is invalid, or was modified in transit.
-    #[error("{address} broke the protocol: {what}")]
+    #[error("{address} violated the protocol: {what}")]
     Protocol {
         /// The server's address.
         address: Address,
@@ -155,7 +163,7 @@ pub enum BootstrapError {
         what: String,
     },
     /// A message of this side exceeds a limit.
-    #[error("a limit of the bootstrap is broken on this side: {0}")]
+    #[error("this side exceeded a limit of the bootstrap: {0}")]
     Limit(ParseError),
     /// A system call failed.
     #[error("{call} failed: {source}")]

@@ -112,7 +112,7 @@ pub(crate) fn greet(
     let outcome = match random::fill(&mut nonce) {
         Ok(()) => decide(config, stop, &theirs, stream),
         Err(error) => {
-            tracing::error!(%error, "no random numbers");
+            tracing::error!(%error, "cannot get random numbers");
             Outcome::Refused(Refusal::Failed)
         }
     };
@@ -173,7 +173,7 @@ pub(crate) fn answer(
         Err(refusal) => Outcome::Refused(refusal.trimmed()),
     };
     let words = wire::open_reply_words(&reply).or_else(|error| {
-        tracing::error!(%error, "the reply to a client breaks a limit");
+        tracing::error!(%error, "the reply to a client exceeds a limit");
         reply = Outcome::Refused(Refusal::Failed);
         wire::open_reply_words(&reply)
     });

@@ -153,10 +153,12 @@ impl<J: Send> Openers<J> {
         match thread.spawn_scoped(scope, move || self.work(work)) {
             Ok(_) => state.threads += 1,
             Err(error) if state.threads == 0 => {
-                tracing::warn!(%error, "no thread to open a connection");
+                tracing::warn!(%error, "cannot start a thread to open a connection");
                 return state.jobs.pop_back().map_or(Ok(()), |(_, job)| Err(job));
             }
-            Err(error) => tracing::debug!(%error, "no further thread to open connections"),
+            Err(error) => {
+                tracing::debug!(%error, "cannot start another thread to open connections")
+            }
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use crate::secret::Role;
 use crate::stream::{First, FrameStream};
 use crate::wire::{self, MAX_FRAME};
 
-const OPENING: &str = "waiting for its reply to the open request";
+const OPENING: &str = "waiting for the reply to the open request";
 
 impl Dialed {
     /// Sends the open request, waits for the reply until the deadline of the dial, and closes the TCP connection. The
@@ -37,7 +37,7 @@ impl Dialed {
             if again.choice != self.choice {
                 return Err(BootstrapError::Protocol {
                     address: address.clone(),
-                    what: "it chose another device than before".to_owned(),
+                    what: "it selected a different device than before".to_owned(),
                 });
             }
             self = again;
@@ -76,7 +76,7 @@ impl Dialed {
                 Some(proof) if secret.verifies(Role::ServerReply, transcript, &proof) => Ok(reply),
                 _ => Err(BootstrapError::Protocol {
                     address: address.clone(),
-                    what: "its reply was changed on the way".to_owned(),
+                    what: "its reply was modified in transit".to_owned(),
                 }),
             },
         }

@@ -7,22 +7,22 @@ use crate::prefix::VERSION;
 #[non_exhaustive]
 pub enum ParseError {
     /// The magic is missing.
-    #[error("it does not begin as Dunlin's frames do")]
+    #[error("not a Dunlin frame")]
     NotDunlin,
     /// The other side uses another version.
-    #[error("it is of version {theirs}, not {VERSION}")]
+    #[error("unsupported version {theirs}: this side supports version {VERSION}")]
     Version {
         /// The other side's version.
         theirs: u16,
     },
     /// The bytes are not a valid message.
-    #[error("it holds no such message")]
+    #[error("unknown message")]
     Malformed,
     /// There are bytes after the message.
-    #[error("there are bytes behind its end")]
+    #[error("trailing bytes after the message")]
     Trailing,
     /// A list has too many entries.
-    #[error("more than {limit} {what}")]
+    #[error("too many {what}: the limit is {limit}")]
     TooMany {
         /// The list.
         what: &'static str,

@@ -110,11 +110,11 @@ impl fmt::Display for Peer {
         match (self.names(), self.user) {
             ([first, ..], _) => write!(f, "{first} (by certificate)")?,
             ([], _) if self.has_certificate() => {
-                f.write_str("a client whose certificate has no name")?
+                f.write_str("a client whose certificate contains no name")?
             }
             ([], Some(user)) => write!(f, "user {user} (by the kernel)")?,
             ([], None) if self.knows_secret => f.write_str("a client that knows the secret")?,
-            ([], None) => f.write_str("a client that has not said who it is")?,
+            ([], None) => f.write_str("a client that has not authenticated")?,
         }
         Ok(())
     }

@@ -63,7 +63,7 @@ fn spare_descriptor() -> Option<OwnedFd> {
 
 fn waiting(errno: Errno) -> BootstrapError {
     BootstrapError::Io {
-        call: "waiting for the port",
+        call: "waiting for connections to the port",
         source: errno.into(),
     }
 }

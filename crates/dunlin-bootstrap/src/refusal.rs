@@ -16,13 +16,13 @@ pub enum Refusal {
         limit: u32,
     },
     /// The server has a secret, but the client has none.
-    #[error("the server asks for a secret and the client has none")]
+    #[error("the server requires a secret, but the client has none")]
     SecretRequired,
     /// The server has no secret, but the client requires one.
-    #[error("the client has a secret and the server has none, so the server cannot prove itself")]
+    #[error("the client has a secret, but the server has none and so cannot prove its identity")]
     SecretUnexpected,
     /// The client's secret differs.
-    #[error("the secret of the client is not the secret of the server")]
+    #[error("the client's secret differs from the server's")]
     WrongSecret,
     /// The two sides have no common device.
     #[error(transparent)]
@@ -31,13 +31,13 @@ pub enum Refusal {
     #[error("the server is shutting down")]
     ShuttingDown,
     /// The client took too long.
-    #[error("the client took longer than the server allows for a handshake")]
+    #[error("timed out: the client took longer than the server allows for a handshake")]
     TooSlow,
     /// The client's message is not valid.
-    #[error("the server could not read what the client sent")]
+    #[error("the server could not parse the client's message")]
     Malformed,
     /// The server does not support this preset.
-    #[error("the server does not speak the preset `{asked}`; it speaks: {}", known.join(", "))]
+    #[error("the server does not support the preset `{asked}`; it supports: {}", known.join(", "))]
     UnknownPreset {
         /// The requested preset.
         asked: String,
@@ -45,7 +45,7 @@ pub enum Refusal {
         known: Vec<String>,
     },
     /// A limit of the server is reached.
-    #[error("the server's limit of {limit} {name} is reached")]
+    #[error("limit reached: the server allows {limit} {name}")]
     Limit {
         /// The limited resource.
         name: String,
@@ -59,22 +59,22 @@ pub enum Refusal {
         message: String,
     },
     /// An internal error of the server.
-    #[error("the server failed while it opened the connection; its log says why")]
+    #[error("the server failed to open the connection; see its log for the reason")]
     Failed,
     /// The server's system is out of a resource.
-    #[error("the server has not enough {resource} for another client")]
+    #[error("the server does not have enough {resource} for another client")]
     Exhausted {
         /// The resource: `memory`, `file descriptors`.
         resource: String,
     },
     /// The client's device has not confirmed to the server's in time that the queue pair is the client's own.
-    #[error("the client's device did not answer the server's; try again")]
+    #[error("the client's device did not respond to the server's; try again")]
     Unconfirmed,
     /// The server requires TLS, but the client does not use it.
-    #[error("the server speaks TLS alone and the client does not")]
+    #[error("the server requires TLS, but the client does not use it")]
     TlsRequired,
     /// The client uses TLS, but the server does not.
-    #[error("the client speaks TLS and the server has no certificate")]
+    #[error("the client uses TLS, but the server has no certificate")]
     TlsUnexpected,
 }
 

@@ -47,7 +47,9 @@ fn resolve_by(
         source,
     };
     let place = Place::take(lookups).ok_or_else(|| {
-        let why = format!("{MOST_LOOKUPS} names are being looked up; check the name server");
+        let why = format!(
+            "{MOST_LOOKUPS} name lookups are already running, the limit; check the name server"
+        );
         failed(io::Error::new(ErrorKind::WouldBlock, why))
     })?;
     let (sender, receiver) = mpsc::sync_channel(1);
@@ -68,7 +70,7 @@ fn resolve_by(
         Err(RecvTimeoutError::Timeout) => Err(BootstrapError::Timeout {
             address: address.clone(),
             timeout: time.timeout,
-            during: "looking up its name",
+            during: "resolving its name",
         }),
         Err(RecvTimeoutError::Disconnected) => Err(unknown(ErrorKind::Other.into())),
     }
@@ -156,7 +158,10 @@ mod tests {
             assert!(matches!(ask(), Err(BootstrapError::Timeout { .. })));
         }
         let error = ask().unwrap_err().to_string();
-        assert!(error.contains("64 names are being looked up"), "{error}");
+        assert!(
+            error.contains("64 name lookups are already running"),
+            "{error}"
+        );
         drop(silence);
         // Their slots are freed when they end.
         let patience = after(Duration::from_secs(30));

@@ -24,11 +24,11 @@ pub struct Secret(Zeroizing<Vec<u8>>);
 #[non_exhaustive]
 pub enum SecretError {
     /// It is empty.
-    #[error("the secret is empty; give at least one byte, better 32 random ones")]
+    #[error("the secret is empty; use at least one byte, preferably 32 random ones")]
     Empty,
     /// It is too long.
     #[error(
-        "the secret has {bytes} bytes, over the limit of {}",
+        "the secret has {bytes} bytes, more than the limit of {}",
         Secret::MAX_BYTES
     )]
     TooLong {

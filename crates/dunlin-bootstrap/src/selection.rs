@@ -73,14 +73,14 @@ impl Reason {
     /// The reason as text.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Asked => "asked for by name",
+            Self::Asked => "requested by name",
             Self::Hardware => "RDMA hardware on both sides",
             Self::SameHost => "same host: shared memory",
             Self::SoftwareRoce => "no hardware on both sides, not the same host: RoCEv2 on UDP",
             Self::MixedRoce => {
                 "RoCEv2 between RDMA hardware on one side and UDP sockets on the other"
             }
-            Self::OnlyCommon => "the device both sides have",
+            Self::OnlyCommon => "the only device that both sides have",
             Self::RoceOnOneHost(difference) => match (difference.namespace, difference.user) {
                 (true, false) => "same host, another network namespace: RoCEv2 on UDP",
                 (false, true) => "same host, another user: RoCEv2 on UDP",
@@ -132,17 +132,16 @@ impl NoCommonDevice {
                 format!("the server does not have the device `{asked}`")
             }
             Some(asked) => {
-                let reason = format!("the device `{asked}` does not reach from client to server");
+                let reason =
+                    format!("the device `{asked}` cannot connect the client to the server");
                 match self.on_one_host().filter(|_| bare(kind(asked)) == SHM) {
                     Some(words) => format!("{reason}: {words}"),
                     None => reason,
                 }
             }
             None => match self.on_one_host() {
-                Some(words) => format!("client and server share no device: {words}"),
-                None => {
-                    "client and server share no device that reaches from one to the other".into()
-                }
+                Some(words) => format!("client and server have no device in common: {words}"),
+                None => "client and server have no device in common that connects them".into(),
             },
         }
     }
@@ -175,15 +174,15 @@ impl fmt::Display for NoCommonDevice {
         f.write_str(&self.reason())?;
         write!(
             f,
-            "; devices of the client: {client}; of the server: {server}. "
+            "; devices of the client: {client}; devices of the server: {server}. "
         )?;
         if self.asked.is_some() {
-            f.write_str("Ask for a device that both have, or for none to have one chosen. ")?;
+            f.write_str("Request a device that both have, or none to have one selected. ")?;
         }
         f.write_str(
-            "Shared memory joins processes of one host, one network namespace and one user, or of one host that have the \
-             same folder for it (DUNLIN_SHM_FOLDER); between hosts both sides need a network device of the same kind, or the side without an RNIC \
-             DUNLIN_ROCE_PORT=4791",
+            "Shared memory connects processes of the same host, network namespace and user, or processes of one host \
+             that use the same folder for it (DUNLIN_SHM_FOLDER); between hosts, both sides need a network device of \
+             the same kind, or the side without an RDMA NIC needs DUNLIN_ROCE_PORT=4791",
         )
     }
 }
@@ -381,7 +380,7 @@ mod tests {
     #[test]
     fn another_host_shares_no_memory() {
         let error = choose(&[shm(1)], &[shm(2)], None).unwrap_err().to_string();
-        assert!(error.contains("share no device"), "{error}");
+        assert!(error.contains("no device in common"), "{error}");
         assert!(error.contains("between hosts"), "{error}");
         let mixed = [Capability {
             device: "shm".into(),
@@ -430,7 +429,7 @@ mod tests {
         let error = choose(&client, &[shm(2)], Some("shm"))
             .unwrap_err()
             .to_string();
-        assert!(error.contains("does not reach"), "{error}");
+        assert!(error.contains("cannot connect"), "{error}");
         let error = choose(&[], &[], None).unwrap_err().to_string();
         assert!(error.contains("devices of the client: none"), "{error}");
     }

@@ -41,7 +41,7 @@ impl Acceptor {
             self.answer(
                 client,
                 outcome.unwrap_or_else(|_| {
-                    tracing::error!("opening a connection panicked");
+                    tracing::error!("panicked while opening a connection");
                     Err(Refusal::Failed)
                 }),
             );
@@ -63,7 +63,7 @@ impl Acceptor {
     /// for as long as the server answers those that it has accepted.
     fn close(&self) {
         if let Err(error) = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both) {
-            tracing::debug!(%error, "the port could not be closed");
+            tracing::debug!(%error, "cannot close the port");
         }
     }
 }

@@ -29,7 +29,7 @@ pub enum TlsError {
         why: String,
     },
     /// The input contains nothing of the required kind.
-    #[error("there is no {what} in PEM in it")]
+    #[error("no {what} in PEM format found")]
     Nothing {
         /// The required kind.
         what: &'static str,
@@ -67,7 +67,9 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     std::io::Read::read_to_end(&mut limited, &mut bytes)
         .map_err(|error| wrong(error.to_string()))?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(wrong(format!("more than {FILE_BYTES_MAX} bytes")));
+        return Err(wrong(format!(
+            "larger than the limit of {FILE_BYTES_MAX} bytes"
+        )));
     }
     Ok(bytes)
 }

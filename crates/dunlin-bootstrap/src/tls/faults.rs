@@ -72,20 +72,18 @@ fn alerted(alert: AlertDescription) -> TlsFailure {
         AlertDescription::CertificateRevoked => CertificateFault::Revoked,
         AlertDescription::UnsupportedCertificate => CertificateFault::WrongUse,
         // Most likely an authority of the same name with another key.
-        AlertDescription::DecryptError => {
-            CertificateFault::Invalid("a signature does not hold".to_owned())
-        }
+        AlertDescription::DecryptError => CertificateFault::Invalid("invalid signature".to_owned()),
         AlertDescription::BadCertificate
         | AlertDescription::CertificateUnknown
         | AlertDescription::AccessDenied => {
-            CertificateFault::Invalid(format!("its alert is {alert:?}"))
+            CertificateFault::Invalid(format!("TLS alert {alert:?}"))
         }
         AlertDescription::ProtocolVersion => {
             let words = "the other side does not speak TLS 1.3";
             return TlsFailure::Other(words.to_owned());
         }
         other => {
-            let words = format!("the other side ended TLS with the alert {other:?}");
+            let words = format!("the other side closed TLS with the alert {other:?}");
             return TlsFailure::Other(words);
         }
     })

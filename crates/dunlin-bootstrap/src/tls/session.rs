@@ -46,8 +46,11 @@ impl Session {
             what,
         };
         let name = tls.server_name.as_deref().unwrap_or(address.host());
-        let server = ServerName::try_from(name.to_owned())
-            .map_err(|_| wrong(format!("`{name}` is no name that a certificate can be for")))?;
+        let server = ServerName::try_from(name.to_owned()).map_err(|_| {
+            wrong(format!(
+                "`{name}` is not a name that a certificate can be issued for"
+            ))
+        })?;
         let connection = ClientConnection::new(Arc::clone(&tls.config), server)
             .map_err(|error| wrong(error.to_string()))?;
         Ok(Self {
@@ -99,7 +102,7 @@ impl Session {
             }
             (Err(error), Connection::Client(_)) if error.kind() != ErrorKind::WouldBlock => {
                 // What the other side sent before it closed the connection is still to be read.
-                tracing::debug!(%error, "TLS could not be answered");
+                tracing::debug!(%error, "cannot send the TLS response");
                 Ok(())
             }
             (Err(error), Connection::Server(_)) => Err(error),

@@ -113,7 +113,7 @@ fn another_host_is_told_so() {
         matches!(error, BootstrapError::NoCommonDevice { .. }),
         "{error}"
     );
-    assert!(error.to_string().contains("share no device"), "{error}");
+    assert!(error.to_string().contains("no device in common"), "{error}");
     server.wait_for("the refusal", |counts| counts.no_common_device == 1);
 }
 
@@ -173,10 +173,10 @@ fn the_layer_above_says_no() {
             other => panic!("{other}"),
         }
     };
-    assert_eq!(open(0), "the server's limit of 7 connections is reached");
+    assert_eq!(open(0), "limit reached: the server allows 7 connections");
     assert_eq!(
         open(1),
-        "the server does not speak the preset `plain`; it speaks: plain"
+        "the server does not support the preset `plain`; it supports: plain"
     );
     assert!(open(2).starts_with("the server refused: line one long long"));
     assert!(open(3).contains("the server failed"));
@@ -263,7 +263,10 @@ fn a_server_that_does_not_answer() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let error = dial(&silent.local_addr().unwrap().into(), &config).unwrap_err();
     assert!(matches!(error, BootstrapError::Timeout { .. }), "{error}");
-    assert!(error.to_string().contains("its hello"), "{error}");
+    assert!(
+        error.to_string().contains("waiting for the server's hello"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -413,11 +413,11 @@ fn files_that_do_not_do_are_named() {
     let missing = TlsIdentity::from_files("/nowhere/cert.pem", "/nowhere/key.pem").unwrap_err();
     assert!(missing.to_string().starts_with("/nowhere/cert.pem: "));
     let empty = TlsRoots::from_pem(b"no PEM").unwrap_err();
-    assert_eq!(empty.to_string(), "there is no certificate in PEM in it");
+    assert_eq!(empty.to_string(), "no certificate in PEM format found");
     let authority = Authority::new();
     let pem = authority.pem.as_bytes();
     let no_key = TlsIdentity::from_pem(pem, pem).unwrap_err();
-    assert_eq!(no_key.to_string(), "there is no private key in PEM in it");
+    assert_eq!(no_key.to_string(), "no private key in PEM format found");
     let key = KeyPair::generate().unwrap().serialize_pem();
     let other = TlsIdentity::from_pem(pem, key.as_bytes()).unwrap();
     let unfit = ServerTls::new(&other).unwrap_err();
