@@ -48,10 +48,10 @@ pub enum MeetError {
     #[error(transparent)]
     Ring(#[from] ConfigError),
     /// No device can be used.
-    #[error("no device can be used for this: {0}")]
+    #[error("no suitable device: {0}")]
     Device(String),
     /// The server's offer is invalid.
-    #[error("the server's offer is none: {0}")]
+    #[error("invalid offer from the server: {0}")]
     Offer(&'static str),
     /// A system call failed.
     #[error("{call}: {source}")]
@@ -62,10 +62,10 @@ pub enum MeetError {
         source: std::io::Error,
     },
     /// This process was created by `fork()` after the listener: the listener belongs to the parent.
-    #[error("this process was forked after the listener was made: listen anew in the child")]
+    #[error("this process was forked after the listener was created: listen again in the child")]
     Forked,
     /// The listener accepts no more.
-    #[error("the listener has ended: {0}")]
+    #[error("the listener has stopped: {0}")]
     Ended(String),
 }
 
@@ -160,12 +160,12 @@ fn to_numbers(offer: &[u8]) -> BTreeMap<String, u64> {
 /// Decodes the offer in these numbers, if it is one of `N` bytes.
 fn from_numbers<const N: usize>(numbers: &BTreeMap<String, u64>) -> Result<[u8; N], &'static str> {
     if numbers.get(LENGTH) != Some(&(N as u64)) {
-        return Err("it is of another kind, or of another release");
+        return Err("it is of another kind or another release");
     }
     let mut offer = [0; N];
     for (at, bytes) in offer.chunks_mut(8).enumerate() {
         let word = numbers.get(&format!("{at:02}"));
-        let word = word.ok_or("a part of it is missing")?.to_le_bytes();
+        let word = word.ok_or("it is incomplete")?.to_le_bytes();
         bytes.copy_from_slice(&word[..bytes.len()]);
     }
     Ok(offer)
@@ -185,7 +185,7 @@ pub(crate) fn confirm<D: Device>(device: &D, peer: &EndpointAddress) -> Result<(
     match device.confirm_peer(peer, CONFIRMING)? {
         PeerConfirmation::Confirmed { .. } => Ok(()),
         PeerConfirmation::Silent => Err(MeetError::Device(
-            "the client's device does not answer".to_owned(),
+            "the client's device does not respond".to_owned(),
         )),
     }
 }
@@ -277,7 +277,7 @@ impl<T> Arrivals<T> {
     /// Creates an end and queues it, if there is space.
     fn add(&self, make: impl FnOnce() -> Result<T, Refusal>) -> Result<(), Refusal> {
         let full = || Refusal::Limit {
-            name: "connections that wait to be accepted".to_owned(),
+            name: "connections waiting to be accepted".to_owned(),
             limit: BACKLOG as u64,
         };
         if self.lock().ready.len() >= BACKLOG {
@@ -321,7 +321,7 @@ impl<T: Send + 'static> Listener<T> {
             news: Condvar::new(),
         });
         let io = |call| move |source| MeetError::Io { call, source };
-        let stop = StopHandle::new().map_err(io("making an event"))?;
+        let stop = StopHandle::new().map_err(io("creating an event"))?;
         let thread = std::thread::Builder::new().name("dunlin-accept".into());
         let (door, line, until) = (Arc::clone(&acceptor), Arc::clone(&arrivals), stop.clone());
         let thread = thread.spawn(move || {

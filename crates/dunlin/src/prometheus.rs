@@ -92,22 +92,22 @@ impl Collector for ServerCollector {
 fn server(samples: &mut Samples<'_, '_>, figures: &ServerFigures) -> fmt::Result {
     samples.one(
         "dunlin_server_uptime_seconds",
-        "Seconds since the server began",
+        "Seconds since the server started",
         ConstGauge::new(figures.uptime.as_secs_f64()),
     )?;
     samples.one(
         "dunlin_server_resident_bytes",
-        "Bytes of the process in memory",
+        "Resident memory of the server process in bytes",
         ConstGauge::new(figures.resident_bytes),
     )?;
     samples.one(
         "dunlin_server_max_connections",
-        "Connections that it takes at once",
+        "Maximum number of simultaneous connections",
         ConstGauge::new(figures.max_connections as u64),
     )?;
     samples.one(
         "dunlin_server_max_active_queue_pairs",
-        "Most queue pairs that are active at once",
+        "Maximum number of queue pairs that are active at the same time",
         ConstGauge::new(figures.max_active_queue_pairs as u64),
     )?;
     samples.one(
@@ -121,12 +121,14 @@ fn server(samples: &mut Samples<'_, '_>, figures: &ServerFigures) -> fmt::Result
     };
     samples.family(
         "dunlin_server_connections",
-        "Connections now",
+        "Current number of connections",
         devices().map(|(label, device)| (label, ConstGauge::new(device.connections as u64))),
     )?;
     type Read = fn(&dunlin_rpc::ServerStatistics) -> u64;
     let counted: [(&str, &str, Read); 7] = [
-        ("dunlin_server_requests", "Requests taken", |s| s.requests),
+        ("dunlin_server_requests", "Requests received", |s| {
+            s.requests
+        }),
         (
             "dunlin_server_connections_accepted",
             "Connections accepted",
@@ -139,22 +141,22 @@ fn server(samples: &mut Samples<'_, '_>, figures: &ServerFigures) -> fmt::Result
         ),
         (
             "dunlin_server_violations",
-            "Connections that ended because the client broke the protocol",
+            "Connections closed because the client violated the protocol",
             |s| s.violations,
         ),
         (
             "dunlin_server_switches",
-            "Slices that ended because another group of clients waited",
+            "Slices that ended because another group of clients was waiting",
             |s| s.switches,
         ),
         (
             "dunlin_server_late_requests",
-            "Requests that came after their client's turn",
+            "Requests that arrived after their client's turn",
             |s| s.late,
         ),
         (
             "dunlin_server_turn_words",
-            "WRITEs that told clients of their turns because no answer did",
+            "WRITEs that told clients of their turns because no response carried it",
             |s| s.turn_words,
         ),
     ];
@@ -165,7 +167,7 @@ fn server(samples: &mut Samples<'_, '_>, figures: &ServerFigures) -> fmt::Result
     }
     samples.family(
         "dunlin_device_packets",
-        "Packets that the device dropped, by reason, and those that it sent again",
+        "Packets dropped by the device, by reason, and packets retransmitted",
         figures.devices.iter().flat_map(|device| {
             device.packets.iter().map(|(event, count)| {
                 let device = ("device", device.name.clone());
@@ -179,7 +181,7 @@ fn server(samples: &mut Samples<'_, '_>, figures: &ServerFigures) -> fmt::Result
     let counts = figures.handshakes.by_name().into_iter();
     samples.family(
         "dunlin_server_handshakes",
-        "Handshakes: those that began (accepted), and how they ended",
+        "Handshakes started (accepted), and their outcomes",
         counts.map(|(event, count)| {
             let label: Label = [("event", event.to_owned())];
             (label, ConstCounter::new(count))
@@ -205,7 +207,7 @@ fn senders(samples: &mut Samples<'_, '_>, senders: &[SenderReport]) -> fmt::Resu
         ),
         (
             "dunlin_sender_coalescing_degree",
-            "Largest median coalescing degree that a client's lanes reported last",
+            "Largest median coalescing degree last reported by a client's lanes",
             |sender| {
                 sender
                     .lanes
@@ -246,17 +248,17 @@ impl Collector for ClientCollector {
 fn handle(samples: &mut Samples<'_, '_>, figures: &HandleFigures) -> fmt::Result {
     samples.one(
         "dunlin_client_threads",
-        "Threads, pipelines and futures' lanes that use the handle",
+        "Threads, pipelines and lanes of futures that use the handle",
         ConstGauge::new(figures.threads as u64),
     )?;
     samples.one(
         "dunlin_client_migrations",
-        "Threads that the scheduler has moved to another lane",
+        "Threads that the scheduler moved to another lane",
         ConstCounter::new(figures.migrations),
     )?;
     samples.one(
         "dunlin_client_coalescing_degree",
-        "Requests for each message written, over the handle's life",
+        "Requests per message written, over the lifetime of the handle",
         ConstGauge::new(figures.coalescing_degree),
     )?;
     let lanes = || {
@@ -272,7 +274,7 @@ fn handle(samples: &mut Samples<'_, '_>, figures: &HandleFigures) -> fmt::Result
         ),
         (
             "dunlin_client_lane_open",
-            "1 when the lane takes calls",
+            "1 when the lane accepts calls",
             |lane| u64::from(lane.open),
         ),
         ("dunlin_client_lane_credits", "Credits left", |lane| {
@@ -285,7 +287,7 @@ fn handle(samples: &mut Samples<'_, '_>, figures: &HandleFigures) -> fmt::Result
     }
     samples.family(
         "dunlin_client_lane_assigned_threads",
-        "Threads that the scheduler has put on the lane",
+        "Threads that the scheduler assigned to the lane",
         lanes().map(|(label, index, _)| {
             let threads = figures.assignment.iter().filter(|&&lane| lane == index);
             (label, ConstGauge::new(threads.count() as u64))
@@ -295,9 +297,11 @@ fn handle(samples: &mut Samples<'_, '_>, figures: &HandleFigures) -> fmt::Result
         ("dunlin_client_lane_messages", "Messages written", |lane| {
             lane.messages
         }),
-        ("dunlin_client_lane_requests", "Requests in them", |lane| {
-            lane.requests
-        }),
+        (
+            "dunlin_client_lane_requests",
+            "Requests in the messages written",
+            |lane| lane.requests,
+        ),
     ];
     for (name, help, read) in counters {
         let values = lanes().map(|(label, _, lane)| (label, ConstCounter::new(read(lane))));

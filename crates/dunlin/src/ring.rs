@@ -16,7 +16,7 @@ const KIND: &str = "ring";
 
 /// Settings for connecting rings by address. Both sides of a ring need the same configuration and the same secret.
 #[derive(Clone, Debug)]
-#[must_use = "a ring begins with one of the ways to meet"]
+#[must_use = "a ring does nothing until it is connected or listens"]
 pub struct RingBuilder<D: Device> {
     device: D,
     config: RingConfig,
@@ -104,7 +104,7 @@ impl<D: Device> RingBuilder<D> {
     fn capabilities(&self) -> Result<Vec<Capability>, MeetError> {
         let described = capability(self.device.attributes());
         described.map_err(|source| MeetError::Io {
-            call: "this host's identity",
+            call: "determining this host's identity",
             source,
         })
     }

@@ -151,7 +151,7 @@ fn what_cannot_be_is_refused_and_no_event() {
     let refused = client.attach("quiet").unwrap().notify(0, 1, 1).unwrap_err();
     assert!(matches!(&refused, CallError::UnknownRegion { name, .. } if name == "quiet"));
     assert!(
-        refused.to_string().contains("no notifications"),
+        refused.to_string().contains("not accept notifications"),
         "{refused}"
     );
     let refused = client.attach("shown").unwrap().notify(0, 1, 1).unwrap_err();
@@ -172,7 +172,9 @@ fn what_cannot_be_is_refused_and_no_event() {
         ];
         let refused = client.call(NOTIFY, &notice.concat()).unwrap_err();
         assert!(
-            refused.to_string().contains("leave the region of 64 bytes"),
+            refused
+                .to_string()
+                .contains("exceed the region of 64 bytes"),
             "{refused}"
         );
     }

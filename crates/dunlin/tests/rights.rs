@@ -178,7 +178,9 @@ fn a_region_is_granted_with_the_rights_of_who_asks() {
             world.client("guest.example", preset),
         );
         let why = forbidden(guest.attach("counters"));
-        let words = "guest.example (by certificate) has no right to read, write or do atomics on the region 'counters'";
+        let words =
+            "guest.example (by certificate) has no right to read, write or perform atomics on the \
+                     region 'counters'";
         assert_eq!(why, words);
         let table = owner.attach("table").unwrap();
         table.write(0, b"written").unwrap();
@@ -261,7 +263,7 @@ fn rules_about_what_is_not_there_are_refused_when_the_server_begins() {
         ),
         (
             Rights::new().allow(Who::Name("x".into()), Grant::new().call(1)),
-            "asks clients for no certificates",
+            "does not ask clients for certificates",
         ),
     ] {
         let error = server(&ran).rights(rights).serve().unwrap_err();

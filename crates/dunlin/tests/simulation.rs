@@ -103,7 +103,7 @@ fn a_panic_an_error_and_a_program_without_end_name_the_seed() {
         "{words}"
     );
     assert!(
-        words.contains("at 10µs: server stands still, for 20µs"),
+        words.contains("at 10µs: server is paused, for 20µs"),
         "{words}"
     );
 
@@ -421,7 +421,7 @@ fn only_what_is_restartable_is_restarted() {
         let restarts = report
             .faults
             .iter()
-            .filter(|(_, what)| what.contains("is back"));
+            .filter(|(_, what)| what.contains("restarts after"));
         drawn += restarts.count();
     }
     assert!(drawn > 5, "{drawn}");

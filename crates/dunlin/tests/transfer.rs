@@ -223,7 +223,7 @@ fn tasks_transfer_as_threads_do() {
 }
 
 #[test]
-#[should_panic(expected = "0..101 of a buffer of 100 bytes")]
+#[should_panic(expected = "range 0..101 exceeds the buffer of 100 bytes")]
 fn a_part_stays_in_its_buffer() {
     let server = serve(&Region::new("memory", BYTES).writable());
     let client = connect(&server, Preset::Plain);
@@ -243,7 +243,8 @@ fn other_memory_is_no_second_way() {
         .map(|client| client.attach("memory").unwrap());
     let error = remotes[0].transfer().also_by(&remotes[1]).unwrap_err();
     let words =
-        "'memory' of 3145736 bytes is not 'memory' of 3145728: attach that one over another device";
+        "the region 'memory' (3145736 bytes) is not 'memory' (3145728 bytes), which is being transferred: attach that \
+         region over another device";
     assert_eq!(error.to_string(), words);
 }
 

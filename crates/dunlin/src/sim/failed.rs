@@ -41,7 +41,7 @@ impl Error for Failed {
 #[non_exhaustive]
 pub enum Reason {
     /// A program returned an error.
-    #[error("the program on `{program}` gave an error: {source}")]
+    #[error("the program on `{program}` returned an error: {source}")]
     Program {
         /// Its host.
         program: String,
@@ -57,10 +57,10 @@ pub enum Reason {
         message: String,
     },
     /// Programs have not ended within the time limit.
-    #[error("programs have not ended, on {}: `Simulation::within` gives them more time", .0.join(", "))]
+    #[error("programs did not finish in time on {}: `Simulation::within` gives them more time", .0.join(", "))]
     Hanging(Vec<String>),
     /// A server cannot be started.
-    #[error("the server on `{host}` cannot start: {source}")]
+    #[error("cannot start the server on `{host}`: {source}")]
     Serve {
         /// Its host.
         host: String,
@@ -68,13 +68,13 @@ pub enum Reason {
         source: Box<ServeError>,
     },
     /// A host was given two servers.
-    #[error("`{0}` has a server already: a host has one at most")]
+    #[error("`{0}` already has a server: a host can have only one")]
     SecondServer(String),
     /// A host is to be restarted on which something cannot be restarted.
-    #[error("`{0}` is to be restarted: `restartable_server` and `restartable_program` give it all that it has")]
+    #[error("`{0}` cannot be restarted: add everything on it with `restartable_server` and `restartable_program`")]
     NotRestartable(String),
     /// A fault names a host that does not exist.
-    #[error("a fault names the host `{name}`: there are {}", .hosts.join(", "))]
+    #[error("a fault names the host `{name}`, which does not exist; hosts: {}", .hosts.join(", "))]
     NoHost {
         /// The name.
         name: String,
@@ -89,7 +89,7 @@ impl Reason {
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
         Self::Panicked {
             program,
-            message: text.unwrap_or("with no words").to_owned(),
+            message: text.unwrap_or("no message").to_owned(),
         }
     }
 }

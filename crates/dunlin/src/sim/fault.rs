@@ -109,19 +109,23 @@ impl std::fmt::Display for Fault {
                 )
             }
             Self::Delay { most, lasts } => {
-                write!(f, "packets are up to {most:?} late, for {lasts:?}")
+                write!(f, "packets are delayed by up to {most:?}, for {lasts:?}")
             }
             Self::Duplicates { share, lasts } => {
                 write!(
                     f,
-                    "{:.1} % of packets come twice, for {lasts:?}",
+                    "{:.1} % of packets are duplicated, for {lasts:?}",
                     percent(share)
                 )
             }
             Self::Partition { hosts, lasts } => {
-                write!(f, "{} cut off, for {lasts:?}", hosts.join(", "))
+                write!(
+                    f,
+                    "{} disconnected from the network, for {lasts:?}",
+                    hosts.join(", ")
+                )
             }
-            Self::Pause { host, lasts } => write!(f, "{host} stands still, for {lasts:?}"),
+            Self::Pause { host, lasts } => write!(f, "{host} is paused, for {lasts:?}"),
             Self::Slow {
                 host,
                 factor,
@@ -130,7 +134,7 @@ impl std::fmt::Display for Fault {
             Self::LostConnections { host } => write!(f, "{host} loses its connections"),
             Self::Crash { host } => write!(f, "{host} crashes"),
             Self::Restart { host, lasts } => {
-                write!(f, "{host} crashes, and is back after {lasts:?}")
+                write!(f, "{host} crashes, and restarts after {lasts:?}")
             }
             Self::Clock {
                 host,

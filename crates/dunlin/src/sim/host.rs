@@ -138,7 +138,9 @@ impl Host {
         let place = self.shared.names.iter().position(|name| name == server);
         let place = place.filter(|place| self.shared.has_server(*place));
         let place = place.ok_or_else(|| {
-            ConnectError::Setting(format!("no host `{server}` of the simulation has a server"))
+            ConnectError::Setting(format!(
+                "no host `{server}` with a server in the simulation"
+            ))
         })?;
         let acceptor = lock(&self.shared.acceptors).get(&place).cloned();
         let acceptor = acceptor.ok_or_else(|| ConnectError::Device {

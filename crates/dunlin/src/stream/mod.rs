@@ -139,7 +139,7 @@ impl Stream {
 /// Settings of streams, each with its default. Both sides of a stream need the same ring configuration and the same
 /// secret.
 #[derive(Clone, Debug)]
-#[must_use = "a stream begins with connect() or bind()"]
+#[must_use = "a stream does nothing until connect() or bind() is called"]
 pub struct StreamBuilder {
     terms: Terms,
     config: RingConfig,
@@ -207,7 +207,7 @@ impl StreamBuilder {
                     stream: end.join(theirs)?,
                     chosen: Chosen {
                         device: device.to_owned(),
-                        why: "chosen with the client",
+                        why: "negotiated with the client",
                     },
                 };
                 Ok((stream, offer))
@@ -270,7 +270,7 @@ fn capabilities(only: Option<&str>, towards: Option<&str>) -> Result<Vec<Capabil
     let towards = towards.map(str::parse).transpose()?;
     let described = capabilities_towards(towards.as_ref());
     let (mut found, missing) = described.map_err(|source| MeetError::Io {
-        call: "this host's identity",
+        call: "determining this host's identity",
         source,
     })?;
     let names: Vec<String> = found.iter().map(|one| one.device.clone()).collect();
