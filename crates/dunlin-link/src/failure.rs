@@ -8,8 +8,8 @@ use dunlin_verbs::{CompletionStatus, QueuePair};
 pub fn failure_of(queue_pair: &impl QueuePair, status: CompletionStatus) -> String {
     let words = match queue_pair.datagram_path() {
         Some((from, to)) if status == CompletionStatus::RetryExceeded => format!(
-            "{status} (UDP from {from} to {to}): it has ended, or something in between \
-             drops datagrams (`dunlin doctor ADDRESS` tells)"
+            "{status} (UDP from {from} to {to}): the peer has ended, or something on the path drops datagrams (run \
+             `dunlin doctor ADDRESS`)"
         ),
         _ => status.to_string(),
     };

@@ -21,7 +21,7 @@ impl Ticket {
 ///
 /// [`SendQueue::finish`]: crate::SendQueue::finish
 #[derive(Debug)]
-#[must_use = "the device works on it until its request has finished"]
+#[must_use = "the device uses it until its request has completed"]
 pub struct InFlight<T> {
     queue: u64,
     ticket: Ticket,

@@ -56,10 +56,7 @@ pub fn start_once() {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| {
         if let Err(wrong) = start(None) {
-            eprintln!(
-                "{wrong}: nothing is logged; it may be {}",
-                WrongFilter::HELP
-            );
+            eprintln!("{wrong}: nothing is logged; expected {}", WrongFilter::HELP);
         }
     });
 }

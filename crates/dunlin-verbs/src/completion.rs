@@ -39,12 +39,12 @@ impl std::fmt::Display for CompletionStatus {
             Self::LocalLength => "local length error",
             Self::LocalQueuePairOperation => "local queue pair operation error",
             Self::LocalProtection => "local protection error",
-            Self::Flushed => "flushed: the queue pair is in error",
+            Self::Flushed => "flushed: the queue pair is in the error state",
             Self::RemoteInvalidRequest => "remote invalid request",
             Self::RemoteAccess => "remote access error",
             Self::RemoteOperation => "remote operation error",
-            Self::RetryExceeded => "retry count exceeded: the peer does not answer",
-            Self::ReceiverNotReadyRetryExceeded => "receiver not ready: retry count exceeded",
+            Self::RetryExceeded => "retry count exceeded: the peer does not respond",
+            Self::ReceiverNotReadyRetryExceeded => "receiver not ready (RNR) retry count exceeded",
             Self::General => "general error",
         })
     }

@@ -9,7 +9,7 @@ use crate::state::QueuePairState;
 #[non_exhaustive]
 pub enum VerbsError {
     /// A bounded resource is used up.
-    #[error("{resource}: {asked} asked for, {available} of {limit} left")]
+    #[error("{resource}: {asked} requested, but only {available} of {limit} available")]
     Limit {
         /// Name of the limit, as in [`crate::DeviceAttributes`].
         resource: &'static str,
@@ -29,7 +29,7 @@ pub enum VerbsError {
         what: String,
     },
     /// The state machine does not allow this transition.
-    #[error("queue pair {queue_pair}: no transition from {from} to {to}")]
+    #[error("queue pair {queue_pair}: invalid transition from {from} to {to}")]
     Transition {
         /// The queue pair's number.
         queue_pair: u32,
@@ -50,7 +50,7 @@ pub enum VerbsError {
         why: String,
     },
     /// The transport does not support this verb.
-    #[error("{0} does not carry this verb")]
+    #[error("{0} does not support this verb")]
     Transport(Transport),
     /// The peer did not answer in time or refused.
     #[error("peer: {0}")]
@@ -74,7 +74,7 @@ pub enum VerbsError {
 #[non_exhaustive]
 pub enum PostErrorKind {
     /// No free entry: poll completions first, or signal some requests so that entries are freed.
-    #[error("the queue of {limit} entries is full")]
+    #[error("queue full: all {limit} entries are in use")]
     Full {
         /// Entries of the queue.
         limit: usize,
@@ -83,7 +83,7 @@ pub enum PostErrorKind {
     #[error("the queue pair is in state {0}")]
     State(QueuePairState),
     /// More segments than the queue pair accepts.
-    #[error("{count} segments, {limit} allowed")]
+    #[error("too many segments: {count}, the limit is {limit}")]
     Segments {
         /// Segments of the request.
         count: usize,
@@ -91,7 +91,7 @@ pub enum PostErrorKind {
         limit: usize,
     },
     /// More inline bytes than the queue pair accepts.
-    #[error("{bytes} inline bytes, {limit} allowed")]
+    #[error("too many inline bytes: {bytes}, the limit is {limit}")]
     Inline {
         /// Bytes of the request.
         bytes: usize,
@@ -99,7 +99,7 @@ pub enum PostErrorKind {
         limit: usize,
     },
     /// Longer than a message or datagram may be.
-    #[error("{bytes} bytes, {limit} allowed in one message")]
+    #[error("message too long: {bytes} bytes, the limit is {limit}")]
     Length {
         /// Bytes of the request.
         bytes: usize,
@@ -107,10 +107,10 @@ pub enum PostErrorKind {
         limit: usize,
     },
     /// A segment is outside its region, or the region lacks local write access.
-    #[error("segment {0} is outside its region or may not be written")]
+    #[error("segment {0} is outside its region, or its region lacks local write access")]
     Segment(usize),
     /// The transport does not support the verb, or its payload or destination is not of the right kind.
-    #[error("not a request for {0}")]
+    #[error("not a valid request for {0}")]
     Verb(Transport),
     /// The queue pair was created by the parent of this process.
     #[error(transparent)]
@@ -119,7 +119,7 @@ pub enum PostErrorKind {
 
 /// A list of work requests was accepted only in part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("work request {index} of the list: {kind}; those before it were posted")]
+#[error("cannot post work request {index} of the list: {kind}; the requests before it were posted")]
 pub struct PostError {
     /// Index of the first request that was not accepted.
     pub index: usize,

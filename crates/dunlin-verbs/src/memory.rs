@@ -159,7 +159,7 @@ mod raw {
         pub unsafe fn new(start: NonNull<u8>, length: usize) -> Self {
             assert!(
                 start.as_ptr() as usize % 8 == 0,
-                "registered memory starts on 8 bytes"
+                "registered memory must be aligned to 8 bytes"
             );
             Self { start, length }
         }
@@ -235,7 +235,7 @@ mod raw {
                 let to = self.start.as_ptr().add(offset);
                 assert!(
                     (from as usize).abs_diff(to as usize) >= length,
-                    "a copy of {length} bytes onto itself"
+                    "source and destination of a copy of {length} bytes overlap"
                 );
                 copy_in_order(from, to, length);
             }
@@ -258,7 +258,7 @@ mod raw {
         #[inline]
         pub fn atomic_u64(&self, offset: usize) -> &AtomicU64 {
             self.check(offset, 8);
-            assert!(offset % 8 == 0, "an atomic stands on its own size");
+            assert!(offset % 8 == 0, "an atomic must be aligned to its size");
             // SAFETY: in bounds and aligned (the window starts on 8 bytes); atomics may be changed by anyone.
             unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) }
         }
@@ -270,7 +270,7 @@ mod raw {
         #[inline]
         pub fn atomic_u32(&self, offset: usize) -> &AtomicU32 {
             self.check(offset, 4);
-            assert!(offset % 4 == 0, "an atomic stands on its own size");
+            assert!(offset % 4 == 0, "an atomic must be aligned to its size");
             // SAFETY: as in `atomic_u64`.
             unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(offset).cast()) }
         }
@@ -471,7 +471,7 @@ impl Memory {
 #[cold]
 #[inline(never)]
 fn out_of_bounds(offset: usize, length: usize, window: usize) -> ! {
-    panic!("range of {length} bytes at {offset} leaves a window of {window} bytes");
+    panic!("range of {length} bytes at offset {offset} exceeds the window of {window} bytes");
 }
 
 #[cfg(test)]

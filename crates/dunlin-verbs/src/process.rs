@@ -71,7 +71,9 @@ impl Generation {
 /// An object was used in a child of the process that created it, and belongs to the parent. The child must open the
 /// device itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this process was forked after this was made, and it is the parent's: open the device anew here")]
+#[error(
+    "this process was forked after this was created, and it belongs to the parent: open the device again in the child"
+)]
 pub struct Forked;
 
 /// Determines the generation of a process at its first use.
