@@ -79,7 +79,7 @@ fn close(file: OwnedFd) {
     if let Err(error) = spawned {
         // It waits for the next thread.
         lock(CLOSING.get()).threads -= 1;
-        tracing::warn!(%error, "no thread to close a peer's descriptor");
+        tracing::warn!(%error, "cannot start a thread to close a peer's descriptor");
     }
 }
 

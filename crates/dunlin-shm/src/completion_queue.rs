@@ -419,7 +419,7 @@ impl CompletionQueue for ShmCompletionQueue {
         if self.core.channel.is_none() {
             return Err(VerbsError::Invalid {
                 argument: "notify",
-                why: "the completion queue has no channel".to_owned(),
+                why: "the completion queue was created without a channel".to_owned(),
             });
         }
         let armed = match notify {

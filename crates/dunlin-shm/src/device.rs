@@ -129,7 +129,7 @@ impl ShmDevice {
         }
         Err(VerbsError::Invalid {
             argument: "domain",
-            why: "of another device".to_owned(),
+            why: "belongs to another device".to_owned(),
         })
     }
 }
@@ -142,23 +142,26 @@ fn check(config: &ShmConfig) -> Result<(), VerbsError> {
         })
     };
     if config.max_regions == 0 || config.max_regions > KEY_INDICES {
-        return invalid("max_regions", "1 to 16384");
+        return invalid("max_regions", "must be from 1 to 16384");
     }
     if config.control_timeout.is_zero() {
-        return invalid("control_timeout", "not zero");
+        return invalid("control_timeout", "must not be zero");
     }
     if config.max_queue_pairs == 0 || config.max_queue_pairs > NUMBER_INDICES {
-        return invalid("max_queue_pairs", "1 to 16384");
+        return invalid("max_queue_pairs", "must be from 1 to 16384");
     }
     if config.max_message_bytes == 0 || config.max_message_bytes > MAX_MESSAGE_BYTES {
-        return invalid("max_message_bytes", "1 B to 1 GiB");
+        return invalid("max_message_bytes", "must be from 1 B to 1 GiB");
     }
     let port = |bytes: usize, least| bytes.is_power_of_two() && (least..=1 << 30).contains(&bytes);
     if !port(config.port_bytes, 4096) {
-        return invalid("port_bytes", "a power of two from 4096 to 1 GiB");
+        return invalid("port_bytes", "must be a power of two from 4096 to 1 GiB");
     }
     if !port(config.datagram_port_bytes, 8192) {
-        return invalid("datagram_port_bytes", "a power of two from 8192 to 1 GiB");
+        return invalid(
+            "datagram_port_bytes",
+            "must be a power of two from 8192 to 1 GiB",
+        );
     }
     Ok(())
 }
@@ -260,7 +263,7 @@ unsafe impl Device for ShmDevice {
         if !Arc::ptr_eq(region.device(), &self.handle) {
             return Err(VerbsError::Invalid {
                 argument: "region",
-                why: "of another device".to_owned(),
+                why: "belongs to another device".to_owned(),
             });
         }
         ShmRegion::again(&self.handle, domain.id, region, access)
@@ -308,7 +311,7 @@ unsafe impl Device for ShmDevice {
             ReceiveQueue::Shared(_) => {
                 return Err(VerbsError::Invalid {
                     argument: "receive_queue",
-                    why: "of another protection domain".to_owned(),
+                    why: "belongs to another protection domain".to_owned(),
                 })
             }
         };
@@ -372,7 +375,7 @@ unsafe impl Device for ShmDevice {
         self.check_domain(domain)?;
         if address.gid == [0; 16] || address.lid != 0 {
             return Err(VerbsError::Address(
-                "not of a device in shared memory".to_owned(),
+                "not an address of a shared-memory device".to_owned(),
             ));
         }
         let core = self.core();
@@ -408,12 +411,12 @@ unsafe impl Device for ShmDevice {
                 return Ok(PeerConfirmation::Confirmed { user: Some(user) })
             }
             Ok(Confirmation::Silent) | Err(_) => return Ok(PeerConfirmation::Silent),
-            Ok(Confirmation::Denied) => "its device knows no such queue pair".to_owned(),
+            Ok(Confirmation::Denied) => "its device does not have such a queue pair".to_owned(),
             Ok(Confirmation::Unknown(Errno::ACCESS)) => {
-                "its device belongs to another user, who lets nobody in or has another folder"
+                "its device belongs to another user, whose folder is not accessible or is a different one"
                     .to_owned()
             }
-            Ok(Confirmation::Unknown(errno)) => format!("its device cannot be reached: {errno}"),
+            Ok(Confirmation::Unknown(errno)) => format!("cannot reach its device: {errno}"),
         }))
     }
 

@@ -144,7 +144,7 @@ impl Drop for Mapping {
                     rustix::mm::madvise(start, self.length - from, Advice::LinuxRemove)
                 };
                 if let Err(errno) = given_back {
-                    tracing::debug!(%errno, "memory stays with who has it mapped");
+                    tracing::debug!(%errno, "cannot free the memory: it stays with the processes that have it mapped");
                 }
             }
         }

@@ -200,7 +200,7 @@ impl ShmRegion {
         let (Some(file), Some(mapping)) = (&of.file, &of.mapping) else {
             return Err(VerbsError::Unsupported {
                 device: device.core().attributes.name.clone(),
-                what: "another registration of memory that it did not allocate".to_owned(),
+                what: "registering memory again that it did not allocate".to_owned(),
             });
         };
         // SAFETY: the same window; the mapping lives in the same struct as it.
@@ -235,7 +235,7 @@ impl ShmRegion {
         if start.as_ptr() as usize % 8 != 0 {
             return Err(VerbsError::Invalid {
                 argument: "start",
-                why: "not a multiple of 8".to_owned(),
+                why: "must be aligned to 8 bytes".to_owned(),
             });
         }
         let reserved = Reserved::take(device.core(), length)?;
@@ -299,7 +299,7 @@ fn check_length(length: usize) -> Result<(), VerbsError> {
     if length == 0 || length > isize::MAX as usize / 2 {
         return Err(VerbsError::Invalid {
             argument: "length",
-            why: format!("{length} bytes cannot be registered"),
+            why: format!("cannot register {length} bytes"),
         });
     }
     Ok(())

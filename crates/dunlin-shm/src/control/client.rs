@@ -151,7 +151,7 @@ impl Client {
         let index = match self.session(uid) {
             Ok(index) => index,
             Err(errno) => {
-                tracing::debug!(%errno, "no session to the peer");
+                tracing::debug!(%errno, "cannot open a session to the peer");
                 if is_gone(errno) && !matches!(request.wish, Wish::Datagram(_)) {
                     asking.enter_error();
                 }
@@ -316,7 +316,7 @@ impl Client {
         for session in &mut self.sessions {
             for request in session.requests.values_mut() {
                 if request.deadline.is_some_and(|deadline| deadline <= now) {
-                    tracing::debug!(wish = ?request.wish, "a peer's control thread is silent");
+                    tracing::debug!(wish = ?request.wish, "a peer's control thread does not respond");
                     request.expire();
                 }
             }

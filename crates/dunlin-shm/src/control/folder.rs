@@ -52,12 +52,13 @@ pub(super) fn bind(socket: impl AsFd, folder: &Path, uid: [u8; 16]) -> Result<Na
     let bytes = folder.as_os_str().len();
     if !folder.is_absolute() || bytes > PATH_BYTES_MAX {
         return Err(wrong(format!(
-            "of {bytes} bytes; an absolute path of at most {PATH_BYTES_MAX} is needed, for names of sockets"
+            "the path has {bytes} bytes: it must be absolute and have at most {PATH_BYTES_MAX} bytes, to leave room \
+             for the names of sockets"
         )));
     }
     let metadata = std::fs::metadata(folder).map_err(|error| wrong(error.to_string()))?;
     if !metadata.is_dir() {
-        return Err(wrong("it is no folder".to_owned()));
+        return Err(wrong("not a directory".to_owned()));
     }
     sweep(folder);
     let own = path(folder, uid);
@@ -238,9 +239,9 @@ mod tests {
     fn a_folder_that_does_not_do_is_named() {
         for (folder, words) in [
             ("/nowhere/at/all", "/nowhere/at/all: No such file"),
-            ("/proc/version", "it is no folder"),
-            ("here", "an absolute path"),
-            (&*format!("/tmp/{}", "x".repeat(80)), "of 85 bytes"),
+            ("/proc/version", "not a directory"),
+            ("here", "must be absolute"),
+            (&*format!("/tmp/{}", "x".repeat(80)), "has 85 bytes"),
         ] {
             let error = open(Path::new(folder)).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");

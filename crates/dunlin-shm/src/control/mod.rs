@@ -210,7 +210,7 @@ impl Control {
             self.server.expire(now);
             self.trim.expire(now);
             if let Err(errno) = self.wait() {
-                tracing::error!(%errno, "the control thread cannot wait");
+                tracing::error!(%errno, "the control thread cannot wait for events");
                 std::thread::sleep(TICK_MAX);
             }
         }
@@ -343,7 +343,7 @@ impl Control {
             taken = taken.and(self.server.accept(listener, true));
         }
         if let Err(errno) = taken {
-            tracing::debug!(%errno, "sessions wait to be opened");
+            tracing::debug!(%errno, "cannot accept sessions yet: they wait");
             self.accepts = false;
         }
         Ok(())

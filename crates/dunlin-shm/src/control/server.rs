@@ -97,7 +97,7 @@ impl Server {
             let has_room = self.sessions.len() < self.core.config.max_sessions;
             if !has_room || user_of(file.as_fd(), by_folder).is_err() {
                 if let Some(count) = self.refused.sessions.count(now) {
-                    tracing::warn!(count, "sessions were turned away");
+                    tracing::warn!(count, "sessions were rejected");
                 }
                 continue;
             }
@@ -320,7 +320,10 @@ fn attach_port(
     // The peer may ask again if it was reset before it received the answer, but not once it has sent something.
     let fresh = port.tail().load(Ordering::Relaxed) == 0;
     if !is_peer(&link, asking) || !fresh || !receives(pair.state()) {
-        tracing::debug!(queue_pair = target, "a stranger asked for a port");
+        tracing::debug!(
+            queue_pair = target,
+            "rejected a request for a port: not from the connected peer, or too late"
+        );
         return None;
     }
     say_port(core, admitted, &pair, request, file, port.geometry())

@@ -176,7 +176,7 @@ impl Socket {
         if received.flags.contains(ReturnFlags::CTRUNC) {
             // We have no space for one of them, which is not the session's fault: the message is delivered without any,
             // and the request is refused.
-            tracing::debug!("no descriptor is free for what a peer answered");
+            tracing::debug!("no free file descriptor for a peer's answer");
             files.clear();
         }
         let message = bytes.get(..received.bytes).ok_or(Broken)?;

@@ -82,7 +82,7 @@ impl Range {
         let end = offset.checked_add(length);
         assert!(
             end.is_some_and(|end| end <= self.length),
-            "a range inside of the peer's region"
+            "the range must be inside the peer's region"
         );
         self.start.as_ptr().wrapping_add(offset)
     }

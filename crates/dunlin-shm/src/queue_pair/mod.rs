@@ -258,13 +258,13 @@ impl QueuePair for ShmQueuePair {
             return Err(VerbsError::Address(if connected {
                 "a connected queue pair needs its peer's address".to_owned()
             } else {
-                "a datagram queue pair has no peer".to_owned()
+                "a datagram queue pair cannot have a peer address".to_owned()
             }));
         }
         if let Some(remote) = remote {
             if remote.queue_pair == 0 || remote.lid != 0 || remote.gid == [0; 16] {
                 return Err(VerbsError::Address(
-                    "not of a queue pair in shared memory".to_owned(),
+                    "not an address of a shared-memory queue pair".to_owned(),
                 ));
             }
         }

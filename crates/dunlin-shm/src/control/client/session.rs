@@ -175,7 +175,7 @@ impl Session {
                         attached(request, number, outbound);
                     }
                     Err(errno) => {
-                        tracing::debug!(%errno, "a peer's port cannot be mapped");
+                        tracing::debug!(%errno, "cannot map a peer's port");
                         request.refuse();
                     }
                 }
@@ -233,7 +233,7 @@ impl Session {
                 bytes,
                 mapped,
                 limit,
-                "a peer's port is beyond max_mapped_bytes"
+                "cannot map a peer's port: max_mapped_bytes would be exceeded"
             );
             return Err(Errno::NOMEM);
         }
@@ -295,14 +295,12 @@ impl Session {
                         key,
                         bytes,
                         mapped,
-                        "a peer's regions are too many or too long"
+                        "cannot map a peer's region: there are too many, or it is too long"
                     );
                     return None;
                 }
                 let mapping = map_foreign(file, bytes, writable)
-                    .inspect_err(
-                        |errno| tracing::debug!(%errno, key, "a peer's region cannot be mapped"),
-                    )
+                    .inspect_err(|errno| tracing::debug!(%errno, key, "cannot map a peer's region"))
                     .ok()?;
                 let mapping = Arc::new(mapping);
                 self.regions
