@@ -99,16 +99,16 @@ impl Peer {
         let ip = Ipv6Addr::from(address.gid);
         let bad = |why: &str| Err(VerbsError::Address(format!("{ip}: {why}")));
         if address.lid != 0 {
-            return bad("with a local identifier, so of InfiniBand and not of RoCE");
+            return bad("an InfiniBand address (with a LID), not a RoCE address");
         }
         if ip.is_unspecified() || ip.is_multicast() {
-            return bad("not the address of a host");
+            return bad("not a unicast address");
         }
         let token = address.token;
         let dunlin = token & TOKEN_DUNLIN != 0;
         let port = if dunlin { token as u16 } else { ROCE_PORT };
         if port == 0 {
-            return bad("without a UDP port");
+            return bad("UDP port missing");
         }
         let kilobytes = (token >> TOKEN_BUFFER_SHIFT) as usize;
         let shared_buffer_bytes = kilobytes.min(ours.kilobytes()) << 10;

@@ -51,7 +51,7 @@ impl CompletionQueue for RoceCompletionQueue {
         if !self.completions.has_channel() {
             return Err(VerbsError::Invalid {
                 argument: "notify",
-                why: "the completion queue has no channel".to_owned(),
+                why: "the completion queue was created without a channel".to_owned(),
             });
         }
         // A thread that goes to sleep does not poll.

@@ -67,7 +67,7 @@ impl RoceConfig {
             };
             let value = text.trim().parse().map_err(|_| VerbsError::Invalid {
                 argument: name,
-                why: format!("`{text}` makes no sense there"),
+                why: format!("invalid value `{text}`"),
             })?;
             Ok(Some(value))
         }
@@ -82,7 +82,7 @@ impl RoceConfig {
             Some("no") => Ok(false),
             Some(other) => Err(VerbsError::Invalid {
                 argument: name,
-                why: format!("`{other}` is neither `yes` nor `no`"),
+                why: format!("invalid value `{other}`: expected `yes` or `no`"),
             }),
         };
         config.omit_icrc = choose("DUNLIN_ROCE_OMIT_ICRC")?;

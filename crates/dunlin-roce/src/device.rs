@@ -160,7 +160,7 @@ impl RoceDevice {
         }
         Err(VerbsError::Invalid {
             argument: "domain",
-            why: "of another device".to_owned(),
+            why: "belongs to another device".to_owned(),
         })
     }
 }
@@ -173,22 +173,22 @@ fn check(config: &RoceConfig) -> Result<(), VerbsError> {
         })
     };
     if ![256, 512, 1024, 2048, 4096].contains(&config.mtu_bytes) {
-        return invalid("mtu_bytes", "256, 512, 1024, 2048 or 4096");
+        return invalid("mtu_bytes", "must be 256, 512, 1024, 2048 or 4096");
     }
     if config.payload_bytes > MAX_PAYLOAD_BYTES as usize {
-        return invalid("payload_bytes", "57344 at most");
+        return invalid("payload_bytes", "must be at most 57344");
     }
     if config.max_regions == 0 || config.max_regions > MAX_REGIONS {
-        return invalid("max_regions", "1 to 65536");
+        return invalid("max_regions", "must be from 1 to 65536");
     }
     if config.max_queue_pairs == 0 || config.max_queue_pairs > MAX_QUEUE_PAIRS {
-        return invalid("max_queue_pairs", "1 to 32768");
+        return invalid("max_queue_pairs", "must be from 1 to 32768");
     }
     if config
         .local_address
         .is_some_and(|address| address.is_unspecified())
     {
-        return invalid("local_address", "an address of this host, or none");
+        return invalid("local_address", "must be an address of this host, or unset");
     }
     Ok(())
 }
@@ -339,7 +339,7 @@ unsafe impl Device for RoceDevice {
             ReceiveQueueConfig::Shared(_) => {
                 return Err(VerbsError::Invalid {
                     argument: "receive_queue",
-                    why: "of another protection domain".to_owned(),
+                    why: "belongs to another protection domain".to_owned(),
                 })
             }
         };

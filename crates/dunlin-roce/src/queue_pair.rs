@@ -109,7 +109,7 @@ impl RoceQueuePair {
             }
             (None, Some(route)) => (route.local, route.link.min(self.limits.link)),
             (None, None) => {
-                let words = format!("{}: no route", peer.address);
+                let words = format!("no route to {}", peer.address);
                 return Err(VerbsError::Address(words));
             }
         };
@@ -262,7 +262,7 @@ impl QueuePair for RoceQueuePair {
             }
             (Some(_), Transport::UnreliableDatagram) => {
                 return Err(VerbsError::Address(
-                    "a datagram queue pair has no peer".to_owned(),
+                    "a datagram queue pair cannot have a peer address".to_owned(),
                 ))
             }
             (None, _) => {

@@ -37,7 +37,7 @@ fn check_length(length: usize) -> Result<(), VerbsError> {
     if length == 0 || length > isize::MAX as usize / 2 {
         return Err(VerbsError::Invalid {
             argument: "length",
-            why: format!("{length} bytes cannot be registered"),
+            why: format!("cannot register {length} bytes"),
         });
     }
     Ok(())
@@ -92,7 +92,7 @@ impl RoceRegion {
         if start.as_ptr() as usize % 8 != 0 {
             return Err(VerbsError::Invalid {
                 argument: "start",
-                why: "registered memory starts on 8 bytes".to_owned(),
+                why: "registered memory must be aligned to 8 bytes".to_owned(),
             });
         }
         let grant = Grant {
@@ -133,7 +133,7 @@ impl RoceRegion {
         if !Arc::ptr_eq(core, &self.handle.core) {
             return Err(VerbsError::Invalid {
                 argument: "region",
-                why: "of another device".to_owned(),
+                why: "belongs to another device".to_owned(),
             });
         }
         let grant = Grant {
@@ -147,7 +147,8 @@ impl RoceRegion {
                 .again(grant)
                 .ok_or_else(|| VerbsError::Invalid {
                     argument: "region",
-                    why: "its memory is the caller's: register it again yourself".to_owned(),
+                    why: "its memory belongs to the caller: register that memory again instead"
+                        .to_owned(),
                 })
         })
     }

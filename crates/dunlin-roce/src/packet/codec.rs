@@ -11,22 +11,22 @@ use super::psn::{Psn, PSN_COUNT};
 #[non_exhaustive]
 pub enum PacketError {
     /// The packet ends within its headers or its padding.
-    #[error("the packet ends after {bytes} bytes, within its headers or padding")]
+    #[error("truncated packet: it ends after {bytes} bytes, within its headers or padding")]
     Truncated {
         /// Number of bytes present.
         bytes: usize,
     },
     /// The opcode is not supported.
-    #[error("opcode {0:#04x} is not supported: RC without invalidation, UC, UD and congestion notifications are")]
+    #[error("unsupported opcode {0:#04x}: supported are RC without invalidation, UC, UD and congestion notifications")]
     Opcode(u8),
     /// The base header has another version than zero.
-    #[error("version {0} of the transport header is not supported: 0 is")]
+    #[error("unsupported version {0} of the transport header: only version 0 is supported")]
     Version(u8),
     /// The syndrome is reserved.
-    #[error("syndrome {0:#04x} of an acknowledgement is reserved")]
+    #[error("reserved syndrome {0:#04x} in an acknowledgement")]
     Syndrome(u8),
     /// A packet of a kind without payload has one.
-    #[error("{bytes} bytes of payload in a packet of opcode {opcode:#04x}, which has none")]
+    #[error("unexpected payload of {bytes} bytes in a packet of opcode {opcode:#04x}")]
     Payload {
         /// Its opcode.
         opcode: u8,
@@ -34,13 +34,13 @@ pub enum PacketError {
         bytes: usize,
     },
     /// The operation does not exist on the transport.
-    #[error("the operation of code {code:#04x} does not exist on this transport")]
+    #[error("operation code {code:#04x} does not exist on this transport")]
     Transport {
         /// Low five bits of its opcode.
         code: u8,
     },
     /// The buffer is too short for the packet.
-    #[error("the buffer has {bytes} bytes, and the packet takes {needed}")]
+    #[error("buffer too short: it has {bytes} bytes, but the packet needs {needed}")]
     Room {
         /// Length of the buffer in bytes.
         bytes: usize,

@@ -68,13 +68,13 @@ pub struct Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
     /// The maximum number of requests is posted.
-    #[error("the send queue is full with {0} requests: take completions first")]
+    #[error("send queue full ({0} requests): poll completions first")]
     Full(usize),
     /// The message is too long.
-    #[error("a message of {0} bytes is longer than {MAX_MESSAGE_BYTES}")]
+    #[error("message too long: {0} bytes, the limit is {MAX_MESSAGE_BYTES}")]
     TooLong(u32),
     /// An atomic of another length than eight.
-    #[error("an atomic of {0} bytes: it has 8")]
+    #[error("an atomic of {0} bytes: it must have 8")]
     AtomicLength(u32),
 }
 

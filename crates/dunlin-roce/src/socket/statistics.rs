@@ -89,7 +89,7 @@ impl Statistics {
         self.count(Count::SendFailed);
         let failures = self.get(Count::SendFailed);
         if failures.is_power_of_two() {
-            tracing::warn!(%error, failures, "the system refuses to send packets");
+            tracing::warn!(%error, failures, "the system rejected packets to be sent");
         }
     }
 }
