@@ -22,25 +22,27 @@ pub(crate) fn route(
 ) -> Result<AhAttributes, VerbsError> {
     let port = usable(core)?;
     if remote.gid == [0; 16] && remote.lid == 0 {
-        return Err(VerbsError::Address("neither a GID nor a LID".to_owned()));
+        return Err(VerbsError::Address(
+            "the address has neither a GID nor a LID".to_owned(),
+        ));
     }
     if port.ethernet && (remote.lid != 0 || remote.gid == [0; 16]) {
         return Err(VerbsError::Address(format!(
-            "LID {} without a GID is of InfiniBand, and {} is Ethernet (RoCE)",
+            "LID {} without a GID is an InfiniBand address, but {} is Ethernet (RoCE)",
             remote.lid, core.nic
         )));
     }
     if !port.ethernet && remote.lid == 0 {
         return Err(VerbsError::Address(format!(
-            "a RoCE address, and {} is InfiniBand",
+            "a RoCE address, but {} is InfiniBand",
             core.nic
         )));
     }
     if port.ethernet && is_ipv4(&remote.gid) != is_ipv4(&port.gid.gid) {
         let family = |gid| if is_ipv4(gid) { "IPv4" } else { "IPv6" };
         return Err(VerbsError::Address(format!(
-            "the peer is at {} ({}), and {} port {} uses {} ({}): no packet goes from one to the other. Dial or bind an \
-             address of the same family on both sides, or choose with DUNLIN_IBV_ADDRESS",
+            "the peer is at {} ({}), but {} port {} uses {} ({}): packets cannot travel between them. Dial or bind an \
+             address of the same family on both sides, or select one with DUNLIN_IBV_ADDRESS",
             std::net::Ipv6Addr::from(remote.gid).to_canonical(),
             family(&remote.gid),
             core.nic,
@@ -126,7 +128,7 @@ impl IbvAddressHandle {
             return Err(last(
                 "ibv_create_ah",
                 format!(
-                    "{}; EHOSTUNREACH or ENETUNREACH: the interface of the GID has no way there",
+                    "{}; EHOSTUNREACH or ENETUNREACH: the interface of the GID has no route to the peer",
                     shown(core, remote)
                 ),
             ));

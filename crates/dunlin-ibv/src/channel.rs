@@ -93,7 +93,8 @@ impl IbvCompletionChannel {
             both,
             device: Arc::clone(device),
         };
-        set_nonblocking(inner.events()).map_err(system("fcntl", "O_NONBLOCK of a channel"))?;
+        set_nonblocking(inner.events())
+            .map_err(system("fcntl", "O_NONBLOCK for a completion channel"))?;
         let data = epoll::EventData::new_u64(0);
         for descriptor in [inner.events(), inner.by_hand.as_fd()] {
             epoll::add(&inner.both, descriptor, data, epoll::EventFlags::IN)

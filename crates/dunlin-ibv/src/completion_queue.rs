@@ -214,7 +214,10 @@ impl IbvCompletionQueue {
         let (Some(poll), Some(request)) = (operations.poll_cq, operations.request_notify) else {
             return Err(invalid(
                 "device",
-                format!("the provider of {} is incomplete", core.nic),
+                format!(
+                    "the provider of {} does not implement all required calls",
+                    core.nic
+                ),
             ));
         };
         let channel = channel.map(|channel| Arc::clone(channel.inner()));
@@ -236,7 +239,8 @@ impl IbvCompletionQueue {
                 return Err(invalid(
                     "device",
                     format!(
-                        "the provider of {} leaves out calls; DUNLIN_IBV_EXTENDED=no does without",
+                        "the provider of {} does not implement all extended calls; DUNLIN_IBV_EXTENDED=no does without \
+                         them",
                         core.nic
                     ),
                 ));
@@ -252,8 +256,8 @@ impl IbvCompletionQueue {
             return Err(last(
                 "ibv_create_cq",
                 format!(
-                    "a completion queue of {entries} entries on {}; ENOMEM means that the device or RLIMIT_MEMLOCK is \
-                     exhausted: use fewer or shorter queues",
+                    "a completion queue of {entries} entries on {}; ENOMEM: the device's resources or RLIMIT_MEMLOCK \
+                     are exhausted, use fewer or shorter queues",
                     core.nic
                 ),
             ));
@@ -412,14 +416,14 @@ impl CompletionQueue for IbvCompletionQueue {
         if self.core.channel.is_none() {
             return Err(invalid(
                 "channel",
-                "the completion queue was made without one",
+                "the completion queue was created without one",
             ));
         }
         let solicited = i32::from(notify == Notify::Solicited);
         // SAFETY: the queue is alive.
         let errno = unsafe { (self.request)(self.core.raw.0, solicited) };
         if errno != 0 {
-            return Err(returned("ibv_req_notify_cq", errno, "asking for an event"));
+            return Err(returned("ibv_req_notify_cq", errno, "requesting an event"));
         }
         Ok(())
     }

@@ -85,7 +85,7 @@ impl IbvConfig {
             text.map(|text| {
                 text.trim().parse().map_err(|_| VerbsError::Invalid {
                     argument,
-                    why: format!("`{text}` makes no sense there"),
+                    why: format!("invalid value `{text}`"),
                 })
             })
             .transpose()
@@ -118,7 +118,7 @@ impl IbvConfig {
             Some(other) => {
                 return Err(VerbsError::Invalid {
                     argument: "DUNLIN_IBV_PLACEMENT",
-                    why: format!("`{other}` is neither `in-order` nor `unordered`"),
+                    why: format!("invalid value `{other}`: expected `in-order` or `unordered`"),
                 })
             }
         };
@@ -129,7 +129,7 @@ impl IbvConfig {
             Some(other) => {
                 return Err(VerbsError::Invalid {
                     argument: "DUNLIN_IBV_EXTENDED",
-                    why: format!("`{other}` is neither `yes` nor `no`"),
+                    why: format!("invalid value `{other}`: expected `yes` or `no`"),
                 })
             }
         };

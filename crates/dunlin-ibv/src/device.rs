@@ -95,8 +95,9 @@ impl IbvDevice {
         if names.is_empty() {
             return Err(absent(
                 "ibv_get_device_list",
-                "no RDMA device: is its driver loaded (mlx5_ib, irdma, bnxt_re, ...; for soft-RoCE: modprobe rdma_rxe && \
-                 rdma link add rxe0 type rxe netdev IFACE), and are ib_uverbs and ibverbs-providers there?",
+                "no RDMA device found: is its driver loaded (mlx5_ib, irdma, bnxt_re, ...; for soft-RoCE: modprobe \
+                 rdma_rxe && rdma link add rxe0 type rxe netdev IFACE), and are ib_uverbs loaded and ibverbs-providers \
+                 installed?",
             ));
         }
         let mut first = None;
@@ -120,7 +121,7 @@ impl IbvDevice {
         let wanted = config.device.unwrap_or_default();
         Err(absent(
             "ibv_get_device_list",
-            format!("no device `{wanted}`; there are: {}", all.join(", ")),
+            format!("no such device `{wanted}`; available: {}", all.join(", ")),
         ))
     }
 
@@ -244,7 +245,7 @@ impl IbvDevice {
         let (core, port) = (self.core(), self.port());
         let state = match core.link.down() {
             None => "active",
-            Some(_) => "cannot be used now",
+            Some(_) => "not usable now",
         };
         let link = if port.ethernet {
             "Ethernet (RoCE)"
@@ -255,7 +256,7 @@ impl IbvDevice {
             |choice: String, variable: &str| format!("{choice}; otherwise: DUNLIN_IBV_{variable}");
         let attributes = &core.attributes;
         let depth = format!(
-            "{} asked at once, {} answered",
+            "{} requested at once, {} answered",
             core.reads_initiated, core.reads_answered
         );
         vec![
@@ -303,7 +304,7 @@ impl IbvDevice {
         if Arc::ptr_eq(of, &self.device) {
             return Ok(());
         }
-        Err(invalid(what, "of another device"))
+        Err(invalid(what, "belongs to another device"))
     }
 }
 

@@ -77,7 +77,7 @@ fn not_this_device() {
     let text = refused(open_with(&["RoCE v2"], |c| {
         c.device = Some("mlx5_3".into())
     }));
-    says(&text, &["no device `mlx5_3`", "fake0"]);
+    says(&text, &["no such device `mlx5_3`", "fake0"]);
     assert_eq!(live(), 0);
 }
 
@@ -116,7 +116,12 @@ fn only_version_1_gids() {
     let text = refused(open_with(&["IB/RoCE v1"], |_| {}));
     says(
         &text,
-        &["no RoCEv2 GID", "not routed", "gid_index 0", "10.0.0.1"],
+        &[
+            "no RoCEv2 GID",
+            "cannot be routed",
+            "gid_index 0",
+            "10.0.0.1",
+        ],
     );
     // Its owner may insist.
     let device = open_with(&["IB/RoCE v1"], |c| c.gid_index = Some(0)).expect("asked for");
@@ -129,7 +134,7 @@ fn only_version_1_gids() {
 fn no_gid_at_all() {
     script(|s| s.gids = Vec::new());
     let text = refused(open_with(&[], |_| {}));
-    says(&text, &["no GID", "ip addr add", "the table is empty"]);
+    says(&text, &["no GID", "ip addr add", "the GID table is empty"]);
 }
 
 #[test]
@@ -253,7 +258,7 @@ fn peer_cannot_be_routed() {
             "ibv_modify_qp",
             "timed out",
             "10.0.0.1",
-            "no way there",
+            "no route to the peer",
             "path MTU 1024",
         ],
     );

@@ -31,7 +31,7 @@ fn goes_down_and_comes_back() {
     first.to_init(Access::all()).expect("Init");
     let text = refused(first.to_ready_to_receive(Some(&peer), ConnectAttributes::default()));
     says(&text, &["port 1 of fake0 is down", "ip link set"]);
-    assert!(device.choices()[0].1.contains("cannot be used now"));
+    assert!(device.choices()[0].1.contains("not usable now"));
     // Active again without an event: found by the next connection.
     script(|s| s.port_state = 4);
     first

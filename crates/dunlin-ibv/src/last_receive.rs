@@ -58,7 +58,7 @@ impl LastReceives {
                 self.is_silent.store(is_silent, Ordering::Relaxed);
                 tracing::warn!(
                     is_silent,
-                    "the device did not say in time that a queue pair holds no RECEIVE any more"
+                    "timed out waiting for the device to report that a queue pair holds no more RECEIVEs"
                 );
                 break;
             }

@@ -87,7 +87,7 @@ pub(crate) fn look_again(core: &Core) {
     match (&before.down, &after.down) {
         (None, Some(why)) => tracing::warn!(device = %nic, "new connections are refused: {why}"),
         (Some(_), None) => {
-            tracing::info!(device = %nic, gid = %after.port.gid, "port {number} can be used again")
+            tracing::info!(device = %nic, gid = %after.port.gid, "port {number} is usable again")
         }
         _ if before.port != after.port => {
             tracing::info!(device = %nic, gid = %after.port.gid, "port {number} has changed");

@@ -29,8 +29,8 @@ pub(crate) fn library(name: &str) -> Result<Api, VerbsError> {
         absent(
             "opening libibverbs",
             format!(
-                "{error}; rdma-core is not installed (apt install libibverbs1 ibverbs-providers); \
-                 it is needed for RDMA hardware only, all other devices work without it"
+                "{error}; rdma-core is not installed (apt install libibverbs1 ibverbs-providers); only RDMA hardware \
+                 needs it, all other devices work without it"
             ),
         )
     })
@@ -70,7 +70,7 @@ impl<'a> DeviceList<'a> {
         if devices.is_null() {
             return Err(last(
                 "ibv_get_device_list",
-                "the module ib_uverbs may not be loaded: modprobe ib_uverbs; in a container the host must pass \
+                "the module ib_uverbs may not be loaded: modprobe ib_uverbs; for a container, the host must pass \
                  /dev/infiniband and /sys/class/infiniband_verbs",
             ));
         }
@@ -103,8 +103,8 @@ impl<'a> DeviceList<'a> {
             return Err(last(
                 "ibv_open_device",
                 format!(
-                    "{name}: is /dev/infiniband/uverbs* there and may this user open it? In a container pass \
-                     --device /dev/infiniband"
+                    "{name}: check that /dev/infiniband/uverbs* exists and that this user may open it; in a container, \
+                     pass --device /dev/infiniband"
                 ),
             ));
         }

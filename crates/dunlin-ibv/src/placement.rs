@@ -28,8 +28,8 @@ impl std::fmt::Display for PlacementReason {
         f.write_str(match self {
             Self::Configured => "configured",
             Self::SoftRoce => "soft-RoCE copies in order",
-            Self::Provider => "the provider promises it",
-            Self::NotPromised => "no promise of the provider's",
+            Self::Provider => "guaranteed by the provider",
+            Self::NotPromised => "not guaranteed by the provider",
         })
     }
 }

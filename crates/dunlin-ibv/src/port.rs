@@ -112,8 +112,8 @@ pub(crate) fn examine(
         return Err(invalid(
             "port",
             format!(
-                "port {number} of {device} is {}: check the cable, or bring its interface up (ip link set IFACE up); \
-                 `rdma link` shows which it is",
+                "port {number} of {device} is {}: check the cable, or bring its interface up (ip link set IFACE up; \
+                 `rdma link` shows the interface)",
                 state_name(port.state)
             ),
         ));
@@ -137,7 +137,9 @@ pub(crate) fn examine(
         Some(asked) => {
             return Err(invalid(
                 "mtu_bytes",
-                format!("{asked}: a power of two from 256 to {active}, which port {number} of {device} has now"),
+                format!(
+                    "{asked}: it must be a power of two from 256 to {active}, the current MTU of port {number} of \
+                     {device}"),
             ))
         }
     };
@@ -161,15 +163,15 @@ fn choose(
 ) -> Result<(GidEntry, String), VerbsError> {
     let shown = || {
         if table.is_empty() {
-            return "the table is empty".to_owned();
+            return "the GID table is empty".to_owned();
         }
         let entries: Vec<String> = table.iter().map(ToString::to_string).collect();
-        format!("there are: {}", entries.join(", "))
+        format!("available: {}", entries.join(", "))
     };
     if let Some(index) = config.gid_index {
         let entry = table.iter().find(|entry| entry.index == index);
         return match entry {
-            Some(entry) => Ok((entry.clone(), "asked for by index".to_owned())),
+            Some(entry) => Ok((entry.clone(), "requested by index".to_owned())),
             None => Err(invalid(
                 "gid_index",
                 format!("port {port} of {device} has no GID {index}; {}", shown()),
@@ -178,13 +180,13 @@ fn choose(
     }
     let Some(entry) = choose_gid(table, config.local_address) else {
         let wanted = match config.local_address {
-            Some(address) => format!("no GID of the address {address}"),
+            Some(address) => format!("no GID for the address {address}"),
             None => "no GID with an address".to_owned(),
         };
         return Err(invalid(
             "gid",
             format!(
-                "port {port} of {device} has {wanted}: give its interface an IP address (ip addr add); {}",
+                "port {port} of {device} has {wanted}: assign an IP address to its interface (ip addr add); {}",
                 shown()
             ),
         ));
@@ -193,8 +195,8 @@ fn choose(
         return Err(invalid(
             "gid",
             format!(
-                "port {port} of {device} has no RoCEv2 GID, only version 1, which is not routed: give its interface an \
-                 IP address, or ask for version 1 with gid_index {}; {}",
+                "port {port} of {device} has no RoCEv2 GID, only version 1, which cannot be routed: assign an IP \
+                 address to its interface, or request version 1 with gid_index {}; {}",
                 entry.index,
                 shown()
             ),

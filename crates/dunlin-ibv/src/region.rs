@@ -64,8 +64,8 @@ fn refused(core: &Core, length: usize) -> VerbsError {
     last(
         "ibv_reg_mr",
         format!(
-            "registering {length} bytes with {}; RLIMIT_MEMLOCK is {limit}: if that is too little, `ulimit -l unlimited` \
-             (LimitMEMLOCK=infinity in a systemd unit, --ulimit memlock=-1 for a container)",
+            "registering {length} bytes with {}; RLIMIT_MEMLOCK is {limit}: if that is too low, raise it with `ulimit \
+             -l unlimited` (LimitMEMLOCK=infinity in a systemd unit, --ulimit memlock=-1 for a container)",
             core.nic
         ),
     )
@@ -85,7 +85,7 @@ impl IbvRegion {
             pinned: true,
         };
         let failed = |errno: Errno| {
-            let words = format!("{length} bytes: not enough memory?");
+            let words = format!("{length} bytes: out of memory?");
             explain("mmap of a region", errno.into(), words)
         };
         let allocated = Pages::allocate(length, wanted).map_err(failed);
@@ -107,7 +107,7 @@ impl IbvRegion {
         let core = domain.device.core();
         let of = &region.inner;
         let Some(kept) = &of.pages else {
-            return Err(invalid("region", "not memory that the device allocated"));
+            return Err(invalid("region", "not memory allocated by the device"));
         };
         let length = of.memory.len();
         core.reserve(length)?;
@@ -216,10 +216,7 @@ impl IbvRegion {
 
 fn check_length(length: usize) -> Result<(), VerbsError> {
     if length == 0 || length > isize::MAX as usize / 2 {
-        return Err(invalid(
-            "length",
-            format!("{length} bytes cannot be registered"),
-        ));
+        return Err(invalid("length", format!("cannot register {length} bytes")));
     }
     Ok(())
 }

@@ -35,7 +35,7 @@ impl SrqCore {
         if before.is_err_and(|before| before != kind) {
             return Err(invalid(
                 "receive_queue",
-                "shared by connections and datagrams; use one queue for each",
+                "shared by connected and datagram queue pairs; use one queue for each kind",
             ));
         }
         if datagrams {

@@ -232,7 +232,10 @@ impl IbvQueuePair {
         else {
             return Err(invalid(
                 "device",
-                format!("the provider of {} is incomplete", core.nic),
+                format!(
+                    "the provider of {} does not implement all required calls",
+                    core.nic
+                ),
             ));
         };
         let (own, shared) = match config.receive_queue {
@@ -241,7 +244,10 @@ impl IbvQueuePair {
             }
             ReceiveQueue::Shared(queue) => {
                 if !Arc::ptr_eq(&queue.core().domain, domain) {
-                    return Err(invalid("receive_queue", "of another protection domain"));
+                    return Err(invalid(
+                        "receive_queue",
+                        "belongs to another protection domain",
+                    ));
                 }
                 queue.core().join(config.transport)?;
                 (0, Some(Arc::clone(queue.core())))
@@ -271,8 +277,8 @@ impl IbvQueuePair {
                 "ibv_create_qp",
                 format!(
                     "{} on {} with {sends} sends, {own} RECEIVEs, {segments} segments and {} inline bytes; ENOMEM: the \
-                     device or RLIMIT_MEMLOCK is exhausted, use fewer or smaller queue pairs; EINVAL: the provider does \
-                     not take this combination",
+                     device's resources or RLIMIT_MEMLOCK are exhausted, use fewer or smaller queue pairs; EINVAL: the \
+                     provider does not support this combination",
                     config.transport, core.nic, config.inline_bytes
                 ),
             ));

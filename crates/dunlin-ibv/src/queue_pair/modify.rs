@@ -112,7 +112,7 @@ pub(super) fn to_ready_to_receive(
     }
     let Some(remote) = remote else {
         return Err(VerbsError::Address(
-            "a connection needs its peer's".to_owned(),
+            "a connected queue pair needs its peer's address".to_owned(),
         ));
     };
     attributes.address = route(core, remote, connect.traffic_class)?;
@@ -130,8 +130,8 @@ pub(super) fn to_ready_to_receive(
     }
     apply(pair, S::ReadyToReceive, attributes, mask, || {
         format!(
-            "to ReadyToReceive, path MTU {mtu}, {}; ETIMEDOUT, EHOSTUNREACH or ENETUNREACH: the interface of the GID has \
-             no way there",
+            "to ReadyToReceive, path MTU {mtu}, {}; ETIMEDOUT, EHOSTUNREACH or ENETUNREACH: the interface of the GID \
+             has no route to the peer",
             shown(core, remote)
         )
     })?;
@@ -195,7 +195,7 @@ pub(super) fn to_reset(pair: &mut IbvQueuePair) {
     });
     if let Err(error) = reset {
         // Only a device that is gone refuses; its queue pair is unusable in any state.
-        tracing::warn!(%error, "queue pair {} cannot be reset", pair.core.number);
+        tracing::warn!(%error, "cannot reset queue pair {}", pair.core.number);
         pair.core.fail();
         return;
     }
