@@ -42,21 +42,21 @@ codes! {
     /// The request is invalid, regardless of the state of the system.
     InvalidArgument = 3, "INVALID_ARGUMENT", "the client gave an invalid argument";
     /// The deadline has passed; the server may have executed the call.
-    DeadlineExceeded = 4, "DEADLINE_EXCEEDED", "the deadline has passed";
+    DeadlineExceeded = 4, "DEADLINE_EXCEEDED", "deadline exceeded";
     /// The requested entity does not exist.
-    NotFound = 5, "NOT_FOUND", "what was asked for was not found";
+    NotFound = 5, "NOT_FOUND", "not found";
     /// The entity to be created already exists.
-    AlreadyExists = 6, "ALREADY_EXISTS", "what was to be made exists already";
+    AlreadyExists = 6, "ALREADY_EXISTS", "already exists";
     /// The caller is not permitted to make this call.
-    PermissionDenied = 7, "PERMISSION_DENIED", "the caller has no permission for this";
+    PermissionDenied = 7, "PERMISSION_DENIED", "permission denied";
     /// A limit is reached: memory, calls, bytes of a message.
-    ResourceExhausted = 8, "RESOURCE_EXHAUSTED", "a limit has been reached";
+    ResourceExhausted = 8, "RESOURCE_EXHAUSTED", "resource exhausted";
     /// The system is not in the state that the call requires.
-    FailedPrecondition = 9, "FAILED_PRECONDITION", "the system is not in the state that this needs";
+    FailedPrecondition = 9, "FAILED_PRECONDITION", "the system is not in the state required for the operation";
     /// The operation was aborted by a conflict, such as one between transactions.
     Aborted = 10, "ABORTED", "the operation was aborted";
     /// The operation goes beyond the valid range.
-    OutOfRange = 11, "OUT_OF_RANGE", "the operation goes past the valid range";
+    OutOfRange = 11, "OUT_OF_RANGE", "the operation exceeds the valid range";
     /// The server has no such method.
     Unimplemented = 12, "UNIMPLEMENTED", "the server has no such method";
     /// An internal invariant is violated.
@@ -64,7 +64,7 @@ codes! {
     /// The server cannot be reached at the moment.
     Unavailable = 14, "UNAVAILABLE", "the service is not available now";
     /// Data is lost or corrupted.
-    DataLoss = 15, "DATA_LOSS", "data is lost or corrupted";
+    DataLoss = 15, "DATA_LOSS", "data was lost or corrupted";
     /// The caller is not authenticated.
     Unauthenticated = 16, "UNAUTHENTICATED", "the caller is not authenticated";
 }

@@ -202,7 +202,7 @@ impl<T: serde::Serialize + serde::de::DeserializeOwned + Default> Codec<T> for P
     fn decode_into(place: &mut T, bytes: &[u8]) -> Result<(), DecodeError> {
         let (message, rest) = postcard::take_from_bytes(bytes).map_err(in_words)?;
         if !rest.is_empty() {
-            let words = format!("{} bytes behind the message", rest.len());
+            let words = format!("{} trailing bytes after the message", rest.len());
             return Err(DecodeError::new(words));
         }
         *place = message;

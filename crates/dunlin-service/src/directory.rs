@@ -103,15 +103,15 @@ impl Directory {
     /// # Errors
     /// If the two sides have no version in common, or the answer is malformed.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Status> {
-        let wrong = || Status::internal("the server's directory is malformed");
+        let wrong = || Status::internal("malformed directory from the server");
         let mut reader = Reader(bytes);
         let form = reader.byte().ok_or_else(wrong)?;
         let mut number = || word(&mut reader).map(u16::from_le_bytes).ok_or_else(wrong);
         let (version, oldest, newest) = (number()?, number()?, number()?);
         if form != FORM || !(OLDEST_VERSION..=VERSION).contains(&version) {
             return Err(Status::failed_precondition(format!(
-                "the server speaks versions {oldest} to {newest} of typed services, this client {OLDEST_VERSION} to \
-                 {VERSION}: update the older side"
+                "the server supports versions {oldest} to {newest} of typed services, but this client supports \
+                 {OLDEST_VERSION} to {VERSION}: update the older side"
             )));
         }
         let features = u64::from_le_bytes(word(&mut reader).ok_or_else(wrong)?);

@@ -93,7 +93,8 @@ where
     Y: Send + 'static,
     F: Future<Output = Result<Response<Y>, Status>> + Send + 'static,
 {
-    let exchanged = || Status::internal("a layer has put another message into a call");
+    let exchanged =
+        || Status::internal("a layer replaced the message of a call by one of another type");
     let inner = move |call: Call| -> AnswerFuture {
         let mut message = None;
         let request = call.request.map(|any| message = any.downcast::<X>().ok());
@@ -180,10 +181,10 @@ mod tower_services {
                 Err(other) => other,
             };
             if error.is::<tower::timeout::error::Elapsed>() {
-                return Self::deadline_exceeded("the time that a layer gives is over");
+                return Self::deadline_exceeded("the timeout set by a layer expired");
             }
             if error.is::<tower::load_shed::error::Overloaded>() {
-                return Self::resource_exhausted("a layer sheds load");
+                return Self::resource_exhausted("the call was rejected by a load-shedding layer");
             }
             Self::unknown(error.to_string())
         }

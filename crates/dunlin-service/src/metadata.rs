@@ -22,13 +22,13 @@ pub struct MetadataMap(Vec<(Box<str>, Box<[u8]>)>);
 #[non_exhaustive]
 pub enum MetadataError {
     /// The name contains an invalid character.
-    #[error("metadata name '{0}': names have a-z, 0-9, '-', '_' and '.'")]
+    #[error("invalid metadata name '{0}': only a-z, 0-9, '-', '_' and '.' are allowed")]
     Name(String),
     /// The value contains an invalid byte.
-    #[error("metadata '{0}': a value is printable ASCII, unless the name ends with -bin")]
+    #[error("invalid value of metadata '{0}': it must be printable ASCII, unless the name ends with -bin")]
     Value(String),
     /// All names and values together are too long.
-    #[error("metadata of {0} bytes: the limit is {MAX_METADATA_BYTES}")]
+    #[error("metadata too long: {0} bytes, the limit is {MAX_METADATA_BYTES}")]
     TooLong(usize),
 }
 

@@ -114,12 +114,12 @@ impl Telemetry {
             client: duration(
                 &meter,
                 "rpc.client.call.duration",
-                "How long calls take for their clients",
+                "Duration of calls as seen by clients",
             ),
             server: duration(
                 &meter,
                 "rpc.server.call.duration",
-                "How long servers take for calls",
+                "Duration of calls as seen by servers",
             ),
         }))
     }
@@ -289,7 +289,7 @@ impl Call {
     fn give_up(self) {
         match std::thread::panicking() {
             true => self.end(Code::Internal, "the handler panicked"),
-            false => self.end(Code::Cancelled, "the call was given up"),
+            false => self.end(Code::Cancelled, "the call was cancelled"),
         }
     }
 

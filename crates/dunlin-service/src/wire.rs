@@ -210,7 +210,7 @@ pub(crate) enum Answered<'a> {
 pub(crate) fn read_answer(bytes: &[u8]) -> Result<Answered<'_>, Status> {
     match bytes.split_first() {
         Some((&MESSAGE, message)) => Ok(Answered::Message(message)),
-        _ => read_other_answer(bytes).ok_or_else(|| Status::internal("the answer is malformed")),
+        _ => read_other_answer(bytes).ok_or_else(|| Status::internal("malformed response")),
     }
 }
 

@@ -70,7 +70,7 @@ pub(crate) fn outgoing_header<T>(
     }
     if timeout.is_some_and(|timeout| timeout.is_zero()) {
         return Err(Status::deadline_exceeded(
-            "the deadline had passed before the call was made",
+            "the deadline expired before the call was made",
         ));
     }
     metadata.check_sendable()?;
@@ -139,13 +139,13 @@ impl<'a, T> Outgoing<'a, T> {
             Answered::OtherMethod if !self.again => return Ok(self.once_more()),
             Answered::OtherMethod => {
                 return Err(Status::internal(
-                    "the server's directory does not fit its methods",
+                    "the server's directory does not match its methods",
                 ))
             }
         };
         let mut message = A::default();
         C::decode_into(&mut message, bytes).map_err(|error| {
-            Status::internal(format!("the answer of {}: {error}", callee.path()))
+            Status::internal(format!("invalid response of {}: {error}", callee.path()))
         })?;
         Ok(Step::Done(Response::with_metadata(message, metadata)))
     }

@@ -290,9 +290,9 @@ fn is_young(since: Instant) -> bool {
 fn read_directory(answer: Result<dunlin::Reply, CallError>) -> Result<Directory, Status> {
     match answer {
         Ok(answer) => Directory::decode(&answer),
-        Err(CallError::UnknownHandler(_)) => Err(Status::unimplemented(
-            "there are no typed services at this server",
-        )),
+        Err(CallError::UnknownHandler(_)) => {
+            Err(Status::unimplemented("the server has no typed services"))
+        }
         Err(error) => Err(error.into()),
     }
 }
@@ -316,7 +316,7 @@ fn no_such_method(path: &str, directory: &Directory) -> Status {
 #[cold]
 fn other_kind(callee: &impl Callee, kind: Kind) -> Status {
     Status::unimplemented(format!(
-        "{} is {kind:?} at the server and {:?} here: one side has an older definition",
+        "{} is {kind:?} at the server but {:?} here: one side has an older definition",
         callee.path(),
         callee.kind()
     ))

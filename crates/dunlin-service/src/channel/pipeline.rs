@@ -94,9 +94,7 @@ impl<'a> Answer<'a> {
         match wire::read_answer(self.0)? {
             Answered::Message(message) | Answered::With(_, message) => Ok(message),
             Answered::Status(status) => Err(status),
-            Answered::OtherMethod => {
-                Err(Status::unavailable("the server's methods are others now"))
-            }
+            Answered::OtherMethod => Err(Status::unavailable("the server's methods have changed")),
         }
     }
 }
@@ -110,7 +108,7 @@ fn failed(error: dunlin::CallError) -> Status {
 
 #[cold]
 fn malformed<M: Method>(error: DecodeError) -> Status {
-    Status::internal(format!("the answer of {}: {error}", M::PATH))
+    Status::internal(format!("invalid response of {}: {error}", M::PATH))
 }
 
 impl Pipeline {

@@ -85,7 +85,7 @@ impl Channel {
         pump: impl FnOnce(&Arc<Session>, u64) -> Option<Task>,
     ) -> Result<Streaming<A>, Status> {
         if self.known().directory.features & features::STREAMS == 0 {
-            return Err(Status::unimplemented("the server has no streams"));
+            return Err(Status::unimplemented("the server does not support streams"));
         }
         let (mut header, until) = outgoing_header(request)?;
         let method = match callee.number() {
@@ -122,7 +122,7 @@ impl Channel {
             // immediately has no driver, and neither would the next.
             if has_begun {
                 return Err(Status::unavailable(
-                    "what is to drive the channel's streams drops its tasks: its runtime has ended",
+                    "the driver of the channel's streams cannot run: its runtime has shut down",
                 ));
             }
         }
@@ -175,10 +175,10 @@ impl Channel {
         let mut response = self.bidirectional::<M, S>(routes, request).await?;
         let streaming = response.get_mut();
         let message = streaming.message().await?;
-        let message =
-            message.ok_or_else(|| Status::internal("the server ended without a response"))?;
+        let message = message
+            .ok_or_else(|| Status::internal("the server ended the call without a response"))?;
         if streaming.message().await?.is_some() {
-            return Err(Status::internal("the server gave more than one response"));
+            return Err(Status::internal("the server sent more than one response"));
         }
         Ok(response.map(|_| message))
     }
@@ -212,7 +212,7 @@ impl Channel {
         let threads = self.tasks().threads();
         feed::feed(&threads, messages).map_err(|error| {
             Status::unavailable(format!(
-                "there is no thread for what is to be said: {error}"
+                "cannot start a thread that sends the messages: {error}"
             ))
         })
     }

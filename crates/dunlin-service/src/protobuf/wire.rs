@@ -10,22 +10,22 @@ const DEPTH: u32 = 100;
 #[non_exhaustive]
 pub enum Malformed {
     /// The bytes end within a field.
-    #[error("it ends within a field")]
+    #[error("truncated within a field")]
     Truncated,
     /// A number has more than 64 bits, or a key more than 32.
-    #[error("a number in it is longer than it can be")]
+    #[error("a number is too long")]
     Number,
     /// The wire type of a field is not that of the field's type.
-    #[error("field {number} is of another type")]
+    #[error("field {number} has the wrong type")]
     OtherType {
         /// The number of the field.
         number: u32,
     },
     /// Text that is not UTF-8.
-    #[error("a text in it is not UTF-8")]
+    #[error("a string is not valid UTF-8")]
     Text,
     /// Messages are nested too deep.
-    #[error("its messages are nested deeper than {DEPTH}")]
+    #[error("messages are nested too deeply: the limit is {DEPTH}")]
     Depth,
     /// An error of prost's.
     #[error("{0}")]

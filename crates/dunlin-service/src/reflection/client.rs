@@ -90,8 +90,9 @@ impl ReflectionClient {
             return Err(other_answer());
         };
         for bytes in files.file_descriptor_proto {
-            let file = FileDescriptorProto::decode(&bytes[..])
-                .map_err(|error| Status::internal(format!("the server's descriptors: {error}")))?;
+            let file = FileDescriptorProto::decode(&bytes[..]).map_err(|error| {
+                Status::internal(format!("invalid descriptors from the server: {error}"))
+            })?;
             if there.insert(file.name().to_owned()) {
                 wanted.extend(file.dependency);
                 set.files.push(bytes);
@@ -127,5 +128,5 @@ impl ReflectionClient {
 
 #[cold]
 fn other_answer() -> Status {
-    Status::internal("the reflection service has answered something else than it was asked")
+    Status::internal("the reflection service returned a response of the wrong kind")
 }

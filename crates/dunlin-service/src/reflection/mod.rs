@@ -41,10 +41,10 @@ pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("../../proto/reflection.bi
 #[non_exhaustive]
 pub enum ReflectionError {
     /// The bytes are not descriptors.
-    #[error("the bytes are no google.protobuf.FileDescriptorSet: {0}")]
+    #[error("not a google.protobuf.FileDescriptorSet: {0}")]
     Malformed(String),
     /// Two sets contain different files of the same name.
-    #[error("two sets of descriptors have different files of the name {0}: compile both with the same includes")]
+    #[error("two descriptor sets contain different files named {0}: compile both with the same includes")]
     TwoFiles(String),
 }
 
@@ -125,7 +125,7 @@ impl Index {
                 )),
                 None => Err(Status::not_found(format!("no message '{of}'"))),
             },
-            None => Err(Status::invalid_argument("a request that asks nothing")),
+            None => Err(Status::invalid_argument("empty reflection request")),
         }
     }
 }

@@ -32,7 +32,7 @@ use crate::wire::{DIRECTORY, FIRST_METHOD};
 /// # }
 /// ```
 #[derive(Debug, Default)]
-#[must_use = "a server begins with serve() or start()"]
+#[must_use = "a server does nothing until serve() or start() is called"]
 pub struct Server {
     registry: Registry,
     tasks: Option<Tasks>,
@@ -181,7 +181,7 @@ impl Server {
         let mut paths: Vec<&str> = Vec::new();
         for method in self.registry.methods {
             if paths.contains(&method.path) {
-                let words = format!("two services have the method {}", method.path);
+                let words = format!("two services have the same method {}", method.path);
                 return Err(ServeError::Setting(words));
             }
             paths.push(method.path);
@@ -200,9 +200,7 @@ impl Server {
                 .checked_add(1)
                 .filter(|number| *number < u16::MAX - 64)
                 .ok_or_else(|| {
-                    ServeError::Setting(
-                        "more methods than there are numbers for handlers".to_owned(),
-                    )
+                    ServeError::Setting("too many methods: no handler ids are left".to_owned())
                 })?;
         }
         let server = sessions.on(server);
@@ -213,7 +211,7 @@ impl Server {
                 Some(answer) => reply.write(&answer),
                 None => Err(HandlerError::new(
                     0,
-                    "no question for the directory of typed services",
+                    "invalid request to the directory of typed services",
                 )),
             }
         }))

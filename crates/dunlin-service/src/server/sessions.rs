@@ -168,7 +168,7 @@ impl Sessions {
 
     fn push(self: &Arc<Self>, request: &dunlin::Request<'_>) -> Vec<u8> {
         let Some((id, number, frames)) = frame::read_prefix(request.payload()) else {
-            return violation("a push without its number");
+            return violation("a push without a number");
         };
         let session = match self.find(id, number == 1, request) {
             Ok(session) => session,
@@ -183,17 +183,14 @@ impl Sessions {
                 Some((open, header))
             });
             let Some((open, header)) = accepted else {
-                return mux.refuse(
-                    stream,
-                    &Status::invalid_argument("the stream's header is malformed"),
-                );
+                return mux.refuse(stream, &Status::invalid_argument("malformed stream header"));
             };
             let method = self
                 .methods
                 .get(&open.method)
                 .filter(|method| method.check == open.check);
             let Some(method) = method else {
-                let words = "the server has no such method by this number: ask its directory anew";
+                let words = "the server has no method with this number: fetch its directory again";
                 return mux.refuse(stream, &Status::unimplemented(words));
             };
             if !request.may_call(open.method) {
@@ -202,7 +199,7 @@ impl Sessions {
             }
             if mux.len() >= self.limits.streams {
                 let words = format!(
-                    "a client may have {} streams (max_streams)",
+                    "limit reached: a client may have {} streams (max_streams)",
                     self.limits.streams
                 );
                 return mux.refuse(stream, &Status::resource_exhausted(words));
@@ -243,7 +240,9 @@ impl Sessions {
             Pushed::Unknown => vec![verdict::UNKNOWN_SESSION],
             Pushed::Violation(why) => {
                 self.lock().by_id.remove(&id);
-                session.end(&Status::cancelled("the client broke the rules of streams"));
+                session.end(&Status::cancelled(
+                    "the client violated the protocol of streams",
+                ));
                 violation(why)
             }
         }
@@ -251,7 +250,7 @@ impl Sessions {
 
     fn pull(&self, request: &OwnedRequest, responder: OwnedResponder) {
         let Some((id, has, _)) = frame::read_prefix(request.payload()) else {
-            return responder.reply(violation("a pull without its number"));
+            return responder.reply(violation("a pull without a number"));
         };
         let mut known = self.lock();
         let session = known.by_id.get_mut(&id).map(|entry| {
@@ -298,7 +297,7 @@ impl Sessions {
             let session = Arc::clone(&entry.session);
             drop(known);
             if let Some(idle) = idle {
-                idle.end(&Status::cancelled("others need the place"));
+                idle.end(&Status::cancelled("closed to make room for other sessions"));
             }
             return Ok(session);
         }
@@ -322,7 +321,7 @@ impl Sessions {
         }
         drop(known);
         for session in its_own.into_iter().chain(others) {
-            session.end(&Status::cancelled("others need the place"));
+            session.end(&Status::cancelled("closed to make room for other sessions"));
         }
         Ok(session)
     }
@@ -376,7 +375,7 @@ impl Sessions {
         let is_watched = known.is_watched;
         drop(known);
         for session in gone {
-            session.end(&Status::cancelled("the client has gone"));
+            session.end(&Status::cancelled("the client has disconnected"));
         }
         is_watched.then(|| next.saturating_duration_since(thread::now()))
     }
@@ -392,7 +391,7 @@ impl Drop for Sessions {
     fn drop(&mut self) {
         let sessions = std::mem::take(&mut self.lock().by_id);
         for Entry { session, .. } in sessions.into_values() {
-            session.end(&Status::cancelled("the server has ended"));
+            session.end(&Status::cancelled("the server has stopped"));
         }
     }
 }

@@ -44,7 +44,7 @@ struct EndWithTask {
 impl Drop for EndWithTask {
     fn drop(&mut self) {
         // Nothing is sent for a stream that has already ended.
-        let status = Status::unavailable("what ran the handler has ended");
+        let status = Status::unavailable("the runtime of the handler has shut down");
         self.session.with(|mux| mux.finish(self.stream, &status));
     }
 }
@@ -133,7 +133,7 @@ async fn only<M: Method>(
     if let Some(mut streaming) = rest {
         message = streaming.message().await?;
     }
-    let message = message.ok_or_else(|| Status::invalid_argument("there is no request"))?;
+    let message = message.ok_or_else(|| Status::invalid_argument("the request is missing"))?;
     Ok(request.map(|()| message))
 }
 

@@ -28,7 +28,7 @@ pub(super) fn read<M: Method>(payload: &[u8]) -> Result<Parts<'_>, Vec<u8>> {
         Asked::With(header, message) => Ok((Some(header), message)),
         Asked::OtherMethod => Err(wire::other_method_answer()),
         Asked::Malformed => {
-            let status = malformed::<M>("it has no header that is known");
+            let status = malformed::<M>("unknown header");
             Err(wire::status_answer(&status))
         }
     }
@@ -91,7 +91,7 @@ fn take_header<T>(request: &mut Request<T>, header: Header) -> Inherited {
 
 #[cold]
 pub(super) fn malformed<M: Method>(why: &str) -> Status {
-    Status::invalid_argument(format!("a request of {} is malformed: {why}", M::PATH))
+    Status::invalid_argument(format!("malformed request of {}: {why}", M::PATH))
 }
 
 /// Answers with a message.
@@ -114,7 +114,9 @@ pub(super) fn write_message<M: Method>(
         return write_with_metadata::<M>(reply, message, metadata);
     }
     let target = reply.room(1 + message.encoded_len())?;
-    let (kind, target) = target.split_first_mut().expect("there is room for it");
+    let (kind, target) = target
+        .split_first_mut()
+        .expect("the target has room for it");
     *kind = wire::MESSAGE;
     message.encode(target);
     Ok(())
@@ -165,7 +167,7 @@ impl Room for Responder<'_> {
 /// The status as it is sent: an end without a message is an error, and metadata is limited.
 pub(crate) fn travelling(status: &Status) -> Status {
     if status.code() == Code::Ok {
-        return Status::internal("the handler ended with an error whose code is OK");
+        return Status::internal("the handler returned an error with the code OK");
     }
     match status.metadata().check_length() {
         Ok(()) => status.clone(),
@@ -240,7 +242,7 @@ pub(super) async fn answer<M, F>(
 /// The status of a call whose deadline passed at the server.
 #[cold]
 pub(super) fn late() -> Status {
-    Status::deadline_exceeded("the deadline came while the handler was running")
+    Status::deadline_exceeded("the deadline expired while the handler was running")
 }
 
 #[cold]

@@ -109,7 +109,7 @@ impl<M: Method> Reply<'_, M> {
 
 /// Shows that a handler has written its answer. If the handler then returns a status, that is sent instead.
 #[derive(Debug)]
-#[must_use = "the handler returns it"]
+#[must_use = "the handler must return it"]
 pub struct Sent(Result<(), HandlerError>);
 
 /// Runs a handler.

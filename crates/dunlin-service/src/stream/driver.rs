@@ -191,7 +191,9 @@ impl Driver {
         let is_known = self.is_known || self.may_be_known;
         match is_known && error.execution() == Execution::NotExecuted {
             // This call was not executed, but one before it may have been, and with it what the streams asked for.
-            true => Err(Status::unavailable(format!("the server is lost: {error}"))),
+            true => Err(Status::unavailable(format!(
+                "lost the connection to the server: {error}"
+            ))),
             false => Err(error.into()),
         }
     }
@@ -224,7 +226,7 @@ impl Driver {
             }
             Err(error) if has_no_time_left(&error) => {
                 return Err(Status::unavailable(format!(
-                    "the server does not answer: {error}"
+                    "no response from the server: {error}"
                 )));
             }
             Err(error) => {
@@ -244,7 +246,7 @@ impl Driver {
         match answer {
             Ok(answer) => {
                 judge(&answer)?;
-                let broken = || Status::internal("the server's answer to a pull is malformed");
+                let broken = || Status::internal("malformed answer to a pull from the server");
                 let (prefix, frames) = answer
                     .split_first_chunk::<PULL_PREFIX>()
                     .ok_or_else(broken)?;
@@ -256,7 +258,7 @@ impl Driver {
                     let taken = self.session.with(|mux| mux.receive(frames, |_, _| {}));
                     taken.map_err(|violation| {
                         Status::internal(format!(
-                            "the server broke the rules of streams: {}",
+                            "the server violated the protocol of streams: {}",
                             violation.0
                         ))
                     })?;
@@ -347,16 +349,17 @@ fn judge(answer: &[u8]) -> Result<(), Status> {
     match answer.split_first() {
         Some((&verdict::TAKEN, _)) => Ok(()),
         Some((&verdict::UNKNOWN_SESSION, _)) => Err(Status::unavailable(
-            "the server does not know the streams any more: it was started anew, or has not heard of this client for long",
+            "the server no longer knows the streams: it was restarted, or has not heard from this client for too long",
         )),
         Some((&verdict::TOO_MANY, _)) => Err(Status::resource_exhausted(
-            "the server has streams of as many clients as it may (max_sessions, max_sessions_per_connection)",
+            "limit reached: the server has streams of as many clients as allowed (max_sessions, \
+             max_sessions_per_connection)",
         )),
         Some((&verdict::VIOLATION, why)) => {
             let why = String::from_utf8_lossy(why);
-            Err(Status::internal(format!("the server says that the client broke the rules of streams: {why}")))
+            Err(Status::internal(format!("the server reports that the client violated the protocol of streams: {why}")))
         }
-        _ => Err(Status::internal("the server's answer to a push or a pull is malformed")),
+        _ => Err(Status::internal("malformed answer to a push or a pull from the server")),
     }
 }
 
@@ -383,8 +386,9 @@ impl Drop for Driver {
             self.give_up_streams();
         }
         // For streams that are left over: the runtime has ended.
-        let status =
-            Status::unavailable("what drives the channel's streams has ended, with its runtime");
+        let status = Status::unavailable(
+            "the driver of the channel's streams has stopped because its runtime has shut down",
+        );
         self.session.end(&status);
     }
 }

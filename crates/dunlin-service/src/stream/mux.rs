@@ -131,7 +131,7 @@ impl Mux {
     /// Divides a chunk that the other side does not take because its calls are limited to `most` bytes. A stream with a
     /// longer frame ends at the place of that frame.
     pub(crate) fn divide(&mut self, chunk: &[u8], most: usize) -> Vec<u8> {
-        let words = "a message is longer than max_message_bytes";
+        let words = "a message is longer than the limit (max_message_bytes)";
         let status = Status::resource_exhausted(words);
         let mut ended = Vec::new();
         let part = self.outbox.divide(chunk, most, |stream| {
@@ -393,21 +393,21 @@ impl Mux {
     ) -> Result<(), Violation> {
         let mut reader = Reader(frames);
         while !reader.is_empty() {
-            let frame = frame::read(&mut reader).ok_or(Violation("a frame is malformed"))?;
+            let frame = frame::read(&mut reader).ok_or(Violation("malformed frame"))?;
             let Some(kind) = frame.kind else {
                 continue;
             };
             if kind == Kind::Open {
                 if self.side == Side::Client || frame.stream < self.next_id {
                     return Err(Violation(
-                        "a stream's number is not above those before, or the server's",
+                        "a stream's number is not greater than the previous ones, or is from the server",
                     ));
                 }
                 if self.outbox.has_too_many_ends() {
-                    return Err(Violation("it opens streams and does not hear their ends"));
+                    return Err(Violation("it opens streams without reading their ends"));
                 }
                 let next = frame.stream.checked_add(1);
-                self.next_id = next.ok_or(Violation("a stream's number is the last of all"))?;
+                self.next_id = next.ok_or(Violation("the stream numbers are exhausted"))?;
                 let body = frame.body.to_vec();
                 opened(
                     self,
@@ -431,11 +431,13 @@ impl Mux {
         match kind {
             Kind::Message => {
                 if body.len() > MAX_MESSAGE_BYTES {
-                    return Err(Violation("a message is longer than those of streams are"));
+                    return Err(Violation("a message is longer than the limit for streams"));
                 }
                 let cost = body.len() + MESSAGE_COST;
                 if stream.granted <= 0 || stream.peer_ended && self.side == Side::Server {
-                    return Err(Violation("a message without credit, or behind the end"));
+                    return Err(Violation(
+                        "a message without credit, or after the end of the stream",
+                    ));
                 }
                 stream.granted -= cost as isize;
                 stream.has_begun = true;
@@ -454,7 +456,7 @@ impl Mux {
                 let bytes = Reader(body)
                     .number()
                     .and_then(|bytes| usize::try_from(bytes).ok());
-                let bytes = bytes.ok_or(Violation("credit that is no number"))?;
+                let bytes = bytes.ok_or(Violation("malformed credit"))?;
                 let most = MOST_CREDIT as isize;
                 stream.credit = stream.credit.saturating_add_unsigned(bytes).min(most);
                 if stream.credit > 0 {
@@ -464,7 +466,7 @@ impl Mux {
             }
             Kind::Head if self.side == Side::Client => {
                 if std::mem::replace(&mut stream.has_begun, true) {
-                    return Err(Violation("a second head, or one behind a message"));
+                    return Err(Violation("a second head, or a head after a message"));
                 }
                 let metadata = MetadataMap::decode(body).ok_or(Violation("malformed metadata"))?;
                 if !stream.peer_ended {
@@ -474,7 +476,7 @@ impl Mux {
             Kind::End if stream.peer_ended => return Ok(()),
             Kind::End if self.side == Side::Server => stream.peer_ended = true,
             Kind::End => {
-                let status = wire::read_status(body).ok_or(Violation("a malformed status"))?;
+                let status = wire::read_status(body).ok_or(Violation("malformed status"))?;
                 stream.end(status);
                 self.woken.extend(stream.writer.take());
             }
@@ -483,7 +485,7 @@ impl Mux {
                 return Ok(());
             }
             Kind::Open | Kind::Head | Kind::Reset => {
-                return Err(Violation("a frame of the other side"));
+                return Err(Violation("a frame that only the other side may send"));
             }
         }
         self.woken.extend(stream.reader.take());

@@ -26,7 +26,7 @@ pub(crate) fn send<T, C: Encode<T>>(session: &Session, id: u64, message: &T) -> 
     let length = C::encoded_len(message);
     if length > MAX_MESSAGE_BYTES {
         return Err(Status::resource_exhausted(format!(
-            "a message of {length} bytes: streams take {MAX_MESSAGE_BYTES}"
+            "message too long: {length} bytes, the limit for streams is {MAX_MESSAGE_BYTES}"
         )));
     }
     BUFFER.with(|place| {

@@ -248,7 +248,7 @@ impl Session {
         let mut inner = self.lock();
         let Inner { mux, link } = &mut *inner;
         let Link::Server(link) = link else {
-            return Pushed::Violation("no server");
+            return Pushed::Violation("not a server");
         };
         link.heard = thread::now();
         let ahead = number.wrapping_sub(link.taken);
@@ -263,7 +263,7 @@ impl Session {
                 Err(Violation(why)) => Pushed::Violation(why),
             }
         } else {
-            Pushed::Violation("a push was left out")
+            Pushed::Violation("a push is missing")
         };
         give_back(inner);
         pushed
@@ -274,7 +274,7 @@ impl Session {
     pub(crate) fn pull(&self, has: u32, responder: OwnedResponder) -> Option<&'static str> {
         let mut inner = self.lock();
         let Link::Server(link) = &mut inner.link else {
-            return Some("no server");
+            return Some("not a server");
         };
         if link.over {
             drop(inner);
@@ -301,7 +301,7 @@ impl Session {
             }
             None => {
                 drop(inner);
-                Some("a pull for an answer that there was not")
+                Some("a pull for an answer that does not exist")
             }
         }
     }
@@ -404,7 +404,10 @@ impl ClientLink {
             None => self.driver = Some(waker.clone()),
         }
         while let Some(id) = overdue(mux) {
-            mux.end_locally(id, Status::deadline_exceeded("the stream's time is over"));
+            mux.end_locally(
+                id,
+                Status::deadline_exceeded("the deadline of the stream expired"),
+            );
         }
         Turn {
             pumps: std::mem::take(&mut self.pumps),

@@ -103,7 +103,7 @@ impl<T: Default> Streaming<T> {
                 Poll::Ready(Err(status))
             }
             Some(_) => {
-                let status = Status::internal("the server's stream has no beginning");
+                let status = Status::internal("the server's stream has no head");
                 self.end(Some(&status));
                 Poll::Ready(Err(status))
             }
@@ -120,7 +120,7 @@ impl<T: Default> Streaming<T> {
                     let decoded = (self.decode)(&mut message, &bytes);
                     let decoded = decoded.map(|()| message);
                     return Poll::Ready(Some(decoded.map_err(|error| {
-                        let words = format!("a message of the stream is malformed: {error}");
+                        let words = format!("malformed message in the stream: {error}");
                         let status = Status::internal(words);
                         self.end(Some(&status));
                         status

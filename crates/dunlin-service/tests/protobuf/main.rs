@@ -248,11 +248,8 @@ fn errors_say_what_is_wrong() {
         let read = <Protobuf as Codec<All>>::decode_into(&mut All::default(), bytes);
         read.unwrap_err().to_string()
     };
-    assert_eq!(read(&[4 << 3]), "field 4 is of another type");
-    assert_eq!(read(&[4 << 3 | 2, 9, b'a']), "it ends within a field");
-    assert_eq!(read(&[4 << 3 | 2, 1, 0xff]), "a text in it is not UTF-8");
-    assert_eq!(
-        read(&[2 << 3, 0x80]),
-        "a number in it is longer than it can be"
-    );
+    assert_eq!(read(&[4 << 3]), "field 4 has the wrong type");
+    assert_eq!(read(&[4 << 3 | 2, 9, b'a']), "truncated within a field");
+    assert_eq!(read(&[4 << 3 | 2, 1, 0xff]), "a string is not valid UTF-8");
+    assert_eq!(read(&[2 << 3, 0x80]), "a number is too long");
 }

@@ -184,7 +184,7 @@ fn an_error_is_the_answer_even_after_one_was_written() {
         .unwrap_err();
     assert_eq!(malformed.code(), Code::InvalidArgument);
     assert!(
-        malformed.message().contains("field 1 is of another type"),
+        malformed.message().contains("field 1 has the wrong type"),
         "{malformed}"
     );
 }
