@@ -39,7 +39,7 @@ pub enum BuildError {
     #[error("{0}")]
     Proto(String),
     /// The code could not be generated or written.
-    #[error("writing code for services: {0}")]
+    #[error("cannot write code for services: {0}")]
     Io(#[from] std::io::Error),
 }
 
@@ -60,7 +60,7 @@ pub fn configure() -> Builder {
 
 /// Settings, with defaults.
 #[derive(Debug, Default)]
-#[must_use = "code is made by compile_protos()"]
+#[must_use = "no code is generated until compile_protos() is called"]
 pub struct Builder {
     config: prost_build::Config,
     out_dir: Option<PathBuf>,

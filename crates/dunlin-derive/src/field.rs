@@ -76,7 +76,8 @@ impl Field {
             }
         }
         if words.is_empty() {
-            let words = "a field of a message has prost's attribute: #[prost(string, tag = \"1\")]";
+            let words =
+                "missing attribute: a field of a message needs one of prost, such as #[prost(string, tag = \"1\")]";
             return Err(Error::new_spanned(&name, words));
         }
         Self::read(field, name, &words)
@@ -114,7 +115,7 @@ impl Field {
         };
         let number = number
             .parse()
-            .map_err(|_| Error::new_spanned(&name, format!("{number:?} is no field number")))?;
+            .map_err(|_| Error::new_spanned(&name, format!("invalid field number {number:?}")))?;
         let is_number = !matches!(kind, "Text" | "Bytes" | "Nested");
         let label = match label {
             Some(Label::Repeated) if packed.unwrap_or(is_number) => Label::Packed,
@@ -222,7 +223,7 @@ fn argument(whole: &Type) -> Result<Type, Error> {
             }
         }
     }
-    let words = "prost's attribute says that it is an Option or a Vec";
+    let words = "prost's attribute requires the type Option or Vec";
     Err(Error::new_spanned(whole, words))
 }
 
@@ -241,6 +242,6 @@ fn value(word: &Meta) -> Result<String, Error> {
             lit: Lit::Str(text),
             ..
         }) => Ok(text.value()),
-        other => Err(Error::new_spanned(other, "a text is expected here")),
+        other => Err(Error::new_spanned(other, "expected a string")),
     }
 }

@@ -23,11 +23,12 @@ pub fn derive_message(input: proc_macro::TokenStream) -> proc_macro::TokenStream
 
 fn implement(input: &DeriveInput) -> Result<TokenStream, Error> {
     let Data::Struct(data) = &input.data else {
-        let words = "protobuf messages are structs; enums of values and oneofs are parts of them";
+        let words =
+            "only structs can be protobuf messages; enums of values and oneofs are parts of them";
         return Err(Error::new_spanned(&input.ident, words));
     };
     if !input.generics.params.is_empty() {
-        let words = "protobuf messages have no parameters";
+        let words = "protobuf messages cannot be generic";
         return Err(Error::new_spanned(&input.generics, words));
     }
     let fields = match &data.fields {

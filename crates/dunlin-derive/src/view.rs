@@ -24,7 +24,7 @@ fn read(attribute: &Attribute, message: &Ident) -> Result<Ident, Error> {
     let mut name = format_ident!("{message}View");
     attribute.parse_nested_meta(|word| {
         if !word.path.is_ident("view") {
-            let words = "there is `view`, and `view = \"Name\"`, and nothing else";
+            let words = "unknown attribute: expected `view` or `view = \"Name\"`";
             return Err(Error::new(word.path.span(), words));
         }
         if word.input.peek(syn::Token![=]) {
