@@ -32,10 +32,10 @@ pub enum TransactionError {
     #[error("aborted: the membership changed; try again")]
     Superseded,
     /// Aborted by the transaction's own logic.
-    #[error("aborted by the transaction itself")]
+    #[error("aborted by the caller")]
     Itself,
     /// A machine did not answer. Nothing of the transaction is or will be visible.
-    #[error("unavailable: {machine} does not answer; the transaction has had no effect")]
+    #[error("unavailable: {machine} does not respond; the transaction has had no effect")]
     Unavailable {
         /// The machine.
         machine: MachineId,
@@ -49,7 +49,7 @@ pub enum TransactionError {
         refusal: crate::wire::Refusal,
     },
     /// A machine sent an invalid answer. Nothing of the transaction is or will be visible.
-    #[error("{machine} gave an answer that does not fit the request; are both of one version?")]
+    #[error("{machine} sent a response that does not match the request; check that both run the same version")]
     Violation {
         /// The machine.
         machine: MachineId,
@@ -57,7 +57,7 @@ pub enum TransactionError {
     /// A machine stopped answering after the decision to commit was sent, or has no space for it. The coordinator keeps
     /// asking, and its locks stay; the transaction has committed when [`crate::Coordinator::is_finished`] returns true.
     #[error(
-        "outcome unknown: {machine} does not confirm that the transaction has committed{}",
+        "outcome unknown: {machine} did not confirm that the transaction has committed{}",
         because(refusal)
     )]
     Unknown {
@@ -68,14 +68,16 @@ pub enum TransactionError {
     },
     /// A key was written that is not in the write set, or its version is the maximum, or the value is longer than its
     /// place.
-    #[error("{key} cannot be written: it must be in the write set, below the last version, and its value must fit")]
+    #[error("cannot write {key}: it must be in the write set, below the last version, and its value must fit")]
     NotWritable {
         /// The key.
         key: Key,
     },
     /// The transaction requested more rounds, or more keys in one round, than allowed, or changed more keys than
     /// allowed.
-    #[error("the transaction has more than {rounds} rounds, or {keys} keys in one, or {keys} changes; divide it")]
+    #[error(
+        "transaction too large: the limits are {rounds} rounds, {keys} keys in one round and {keys} changes; split it"
+    )]
     TooLarge {
         /// Maximum number of rounds.
         rounds: u16,

@@ -81,7 +81,7 @@ impl<D: Device + Clone> Host for HostOf<D> {
         match self.addresses.get(address) {
             Some(acceptor) => client.connect_on(self.device.clone(), &acceptor),
             None => {
-                let words = format!("no machine of this process is at {address}");
+                let words = format!("no machine of this process has the address {address}");
                 Err(ConnectError::Setting(words))
             }
         }

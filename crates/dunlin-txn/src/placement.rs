@@ -14,10 +14,10 @@ pub enum PlacementError {
     #[error("a placement needs at least one shard")]
     NoShard,
     /// A shard has no machines.
-    #[error("shard {0} has no machine; name its primary first, then its backups")]
+    #[error("shard {0} has no machine; specify its primary first, then its backups")]
     NoMachine(usize),
     /// A machine is named twice in a shard.
-    #[error("shard {0} names {1} twice; its replicas must be different machines")]
+    #[error("shard {0} contains {1} twice; its replicas must be different machines")]
     Twice(usize, MachineId),
 }
 

@@ -24,10 +24,10 @@ pub enum LockError {
     #[error("locked by transaction {0}")]
     Held(TransactionId),
     /// The table has no space for the key.
-    #[error("the table has no room for another item; give it more when it is made")]
+    #[error("the table is full; make it larger when it is created")]
     Full,
     /// There is no such table, or it does not accept such keys or values.
-    #[error("no table takes this key, or a value of this length")]
+    #[error("no table stores this key, or a value of this length")]
     Unknown,
 }
 

@@ -17,7 +17,7 @@ pub struct Key {
 
 /// The error of a key that is longer than [`MAX_KEY_BYTES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a key of {bytes} bytes is longer than {MAX_KEY_BYTES}; store a digest of it, or a number")]
+#[error("key too long: {bytes} bytes, the limit is {MAX_KEY_BYTES}; use a digest of it or a number instead")]
 pub struct KeyTooLong {
     /// The length of the key.
     pub bytes: usize,

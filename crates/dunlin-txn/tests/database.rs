@@ -272,7 +272,7 @@ fn a_full_table_refuses() {
     let put = |key: u64| database.run(|t| t.put(&accounts, &key, &1)) as Result<(), DatabaseError>;
     let full = (0..10_000).find_map(|key| put(key).err());
     let full = full.expect("a table of one row has no room for ten thousand");
-    assert!(full.to_string().contains("no room"), "{full}");
+    assert!(full.to_string().contains("table is full"), "{full}");
     let first: Result<Option<i64>, DatabaseError> = database.read(|t| t.get(&accounts, &0));
     assert_eq!(first.unwrap(), Some(1));
 }

@@ -105,7 +105,7 @@ fn etcd_keeps_its_promises() {
     drop(etcd);
     let error = gone.look().unwrap_err();
     assert!(
-        !error.is_final && error.why.contains("no member of etcd"),
+        !error.is_final && error.why.contains("no response from any member of etcd"),
         "{error}"
     );
 }

@@ -180,7 +180,7 @@ fn a_machine_without_room_for_what_is_committed_is_left_out() {
     let Some((number, DatabaseError::UnknownOutcome { transaction, .. })) = failed else {
         panic!("{failed:?}");
     };
-    assert!(words.is_some_and(|words| words.contains("has no room")));
+    assert!(words.is_some_and(|words| words.contains("table is full")));
 
     // One copy has it, so it is committed, and who cannot have it is a member no more.
     assert_eq!(database.outcome(transaction, BOUND), Outcome::Committed);

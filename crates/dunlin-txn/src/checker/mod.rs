@@ -62,7 +62,7 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Violation::Cycle(edges) => {
-                write!(f, "a cycle:")?;
+                write!(f, "cycle:")?;
                 edges.iter().try_for_each(|edge| {
                     let Edge {
                         from,
@@ -76,14 +76,14 @@ impl fmt::Display for Violation {
             Violation::SameVersion(key, version, one, other) => {
                 write!(
                     f,
-                    "{one} and {other} both made version {} of {key}",
+                    "{one} and {other} both created version {} of {key}",
                     version.0
                 )
             }
             Violation::ForeignValue(key, version, reader) => {
                 write!(
                     f,
-                    "{reader} read of {key} at version {} what nobody wrote",
+                    "{reader} read {key} at version {}, which nobody wrote",
                     version.0
                 )
             }

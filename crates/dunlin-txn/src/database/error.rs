@@ -13,7 +13,7 @@ use crate::wire::Refusal;
 #[non_exhaustive]
 pub enum OpenError {
     /// No address was given.
-    #[error("a database has at least one machine: give the addresses of all")]
+    #[error("no address given: a database needs the addresses of all its machines")]
     NoAddress,
     /// A machine cannot be reached.
     #[error("{address}: {source}")]
@@ -24,7 +24,7 @@ pub enum OpenError {
         source: Box<ConnectError>,
     },
     /// A machine does not describe its tables.
-    #[error("{address}: {source}; is it a server of `dunlin serve store`?")]
+    #[error("cannot query {address}: {source}; is it a server of `dunlin serve store`?")]
     Ask {
         /// Its address.
         address: String,
@@ -32,7 +32,7 @@ pub enum OpenError {
         source: Box<CallError>,
     },
     /// A machine's description cannot be understood.
-    #[error("{address} describes itself in a way that this version does not know: {why}")]
+    #[error("{address} sent a description that this version does not support: {why}")]
     Description {
         /// Its address.
         address: String,
@@ -40,7 +40,7 @@ pub enum OpenError {
         why: String,
     },
     /// The addresses are not those of all machines of one database.
-    #[error("{address} is {what}: give the address of each machine of one database once")]
+    #[error("{address} is {what}: give the address of each machine of one database exactly once")]
     Membership {
         /// The address of the machine.
         address: String,
@@ -48,10 +48,10 @@ pub enum OpenError {
         what: String,
     },
     /// There is no protocol of this name.
-    #[error("no protocol '{0}'; there are: fasst, flocktx, scaletx, scaletx-o, auto")]
+    #[error("unknown protocol '{0}'; available: fasst, flocktx, scaletx, scaletx-o, auto")]
     NoProtocol(String),
     /// A protocol needs access to the machines' memory, which this client does not get.
-    #[error("the protocol '{protocol}' reads or writes memory of {address}: {source}")]
+    #[error("the protocol '{protocol}' needs access to the memory of {address}: {source}")]
     OneSided {
         /// The protocol.
         protocol: &'static str,
@@ -61,7 +61,7 @@ pub enum OpenError {
         source: Box<CallError>,
     },
     /// No machine serves: more of them are gone than there are copies, or the membership service does not answer.
-    #[error("none of {} serves after {within:?}", addresses.join(", "))]
+    #[error("no machine of {} is serving after {within:?}", addresses.join(", "))]
     NotServed {
         /// Time spent trying.
         within: Duration,
@@ -69,13 +69,13 @@ pub enum OpenError {
         addresses: Vec<String>,
     },
     /// A protocol with one-sided WRITEs was chosen for a database whose machines are replaced when they fail.
-    #[error("the protocol '{0}' WRITEs one-sided, and a late WRITE could not be kept out of a later epoch: take scaletx-o")]
+    #[error("the protocol '{0}' uses one-sided WRITEs, and a late WRITE could reach a later epoch: use scaletx-o")]
     LateWrites(&'static str),
     /// The thread that opens the database could not be started, or has panicked.
-    #[error("no thread that opens the database: {0}")]
+    #[error("cannot start a thread that opens the database: {0}")]
     Thread(String),
     /// The system does not provide random numbers.
-    #[error("no random number for a coordinator: {0}")]
+    #[error("cannot get a random number for a coordinator: {0}")]
     Random(String),
 }
 
@@ -96,7 +96,7 @@ pub enum DatabaseError {
     /// It may have committed: a machine stopped answering after the decision, or has no space for it.
     /// [`crate::Database::outcome`] waits for the answer.
     #[error(
-        "whether transaction {transaction} has committed is unknown: {machine} ({address}) {}; ask Database::outcome",
+        "unknown whether transaction {transaction} has committed: {machine} ({address}) {}; ask Database::outcome",
         says(refusal)
     )]
     UnknownOutcome {
@@ -110,7 +110,7 @@ pub enum DatabaseError {
         refusal: Option<Refusal>,
     },
     /// A machine does not answer. The transaction has had no effect.
-    #[error("unavailable: {machine} ({address}) has not answered for {since:?}: {why}")]
+    #[error("unavailable: no response from {machine} ({address}) for {since:?}: {why}")]
     Unavailable {
         /// The machine, which is the primary of the shard of the same number.
         machine: MachineId,
@@ -125,10 +125,10 @@ pub enum DatabaseError {
     #[error(transparent)]
     Refused(TransactionError),
     /// The transaction has already failed.
-    #[error("the transaction has failed before, and takes nothing more")]
+    #[error("the transaction has already failed and accepts no more operations")]
     Over,
     /// The machines have no table of this name.
-    #[error("no table '{name}'; there are: {}", known.join(", "))]
+    #[error("no table '{name}'; available: {}", known.join(", "))]
     NoTable {
         /// The name.
         name: String,
@@ -139,7 +139,7 @@ pub enum DatabaseError {
     #[error(transparent)]
     Key(#[from] KeyTooLong),
     /// A value that is longer than its table allows.
-    #[error("a value of {bytes} bytes: the table '{table}' takes {limit}")]
+    #[error("value too long: {bytes} bytes, the limit of the table '{table}' is {limit}")]
     ValueTooLong {
         /// The table.
         table: String,
@@ -149,7 +149,7 @@ pub enum DatabaseError {
         limit: usize,
     },
     /// A stored value does not have the table's type.
-    #[error("the value of {key} in the table '{table}' is not of the type that it is read as")]
+    #[error("the value of {key} in the table '{table}' does not have the type that it is read as")]
     Unreadable {
         /// The table.
         table: String,
@@ -158,14 +158,16 @@ pub enum DatabaseError {
     },
     /// The maximum number of async transactions is open, and none has ended within the deadline. The transaction has
     /// had no effect.
-    #[error("{open} async transactions of this database are open, the most there can be: end some, or open the \
-             database twice")]
+    #[error(
+        "too many async transactions: {open} of this database are open, the limit; end some of them, or open the \
+         database twice"
+    )]
     Busy {
         /// The number of open transactions.
         open: usize,
     },
     /// The thread for async transactions could not be started.
-    #[error("no thread for async transactions: {why}")]
+    #[error("cannot start the thread for async transactions: {why}")]
     NoThread {
         /// The reason.
         why: String,
@@ -177,8 +179,8 @@ pub enum DatabaseError {
 
 fn says(refusal: &Option<Refusal>) -> String {
     match refusal {
-        Some(refusal) => format!("refuses it: {refusal}"),
-        None => "does not answer".to_owned(),
+        Some(refusal) => format!("refused it: {refusal}"),
+        None => "does not respond".to_owned(),
     }
 }
 

@@ -43,7 +43,7 @@ pub(super) fn explain(
             let trouble = driver.and_then(|driver| driver.trouble(machine));
             let (since, why) = match trouble {
                 Some((since, why)) => (thread::now().duration_since(since), why),
-                None => (elapsed(), "no answer".to_owned()),
+                None => (elapsed(), "no response".to_owned()),
             };
             DatabaseError::Unavailable {
                 machine,

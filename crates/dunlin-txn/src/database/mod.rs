@@ -329,7 +329,7 @@ impl Inner {
                 let way = remote
                     .way(coordinator)
                     .map_err(|error| OpenError::Connect {
-                        address: "one of the database's".to_owned(),
+                        address: "a machine of the database".to_owned(),
                         source: Box::new(error),
                     })?;
                 let source: Arc<dyn Source> = Arc::<Remote>::clone(remote);

@@ -28,7 +28,7 @@ const READ_MOST: usize = 8;
 
 /// Options for opening a database. Created by [`Database::builder`].
 #[derive(Debug)]
-#[must_use = "a database is opened by open()"]
+#[must_use = "a database is not opened until open() is called"]
 pub struct DatabaseBuilder {
     pub(super) protocol: String,
     pub(super) client: ClientBuilder,
@@ -314,13 +314,13 @@ fn check(found: &[(Catalogue, Client, String)]) -> Result<(), OpenError> {
             || usize::from(catalogue.machines) != found.len()
         {
             format!(
-                "machine {} of {}, and {} addresses were given",
+                "machine {} of {}, but {} addresses were given",
                 catalogue.machine,
                 catalogue.machines,
                 found.len()
             )
         } else if catalogue.tables != first.tables || catalogue.replicas != first.replicas {
-            "of a database with other tables or another number of copies".to_owned()
+            "part of a database with other tables or a different number of copies".to_owned()
         } else {
             continue;
         };

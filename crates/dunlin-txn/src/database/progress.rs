@@ -73,7 +73,7 @@ impl Progress {
     ) -> Result<(), DatabaseError> {
         if !self.made.is_current() {
             return Err(DatabaseError::NoThread {
-                why: "this process was forked after the database was opened: open it anew here"
+                why: "this process was forked after the database was opened: open the database again in the child"
                     .to_owned(),
             });
         }
@@ -364,7 +364,7 @@ impl Drop for Engine {
         let left = begun.chain(ready).chain(later).chain(told);
         for session in left {
             session.end(Err(DatabaseError::NoThread {
-                why: "it has ended before the transaction".to_owned(),
+                why: "it ended before the transaction did".to_owned(),
             }));
         }
     }

@@ -100,7 +100,7 @@ impl Remote {
             let weak = Arc::downgrade(&remote);
             let watching = Box::new(move || watch(&weak));
             if let Err(error) = remote.host.start("dunlin-members", watching) {
-                tracing::warn!(%error, "the membership is not followed");
+                tracing::warn!(%error, "cannot follow changes of the membership");
             }
         }
         remote
@@ -253,7 +253,7 @@ fn watch(remote: &Weak<Remote>) {
         turn %= addresses.len();
         if told.epoch.0 > remote.epoch.load(Ordering::Acquire) {
             if let Err(error) = remote.follow(told) {
-                tracing::debug!(%error, "a member is not reached");
+                tracing::debug!(%error, "cannot connect to a member");
             }
         }
     }

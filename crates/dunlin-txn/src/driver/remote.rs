@@ -195,7 +195,7 @@ impl RemoteWire {
                 },
                 (Ok(bytes), Kind::Read) => match header_of(bytes) {
                     Some((word, key)) => Came::Header(tag, word, key),
-                    None => Came::Error(peer, tag, "a READ of another length".to_owned()),
+                    None => Came::Error(peer, tag, "a READ of the wrong length".to_owned()),
                 },
                 (Ok(_), Kind::Write) => Came::Done(peer, tag),
             });
@@ -302,7 +302,7 @@ fn header_of(bytes: &[u8]) -> Option<(u64, Option<u64>)> {
 }
 
 fn nowhere() -> CallError {
-    CallError::Unreadable("an address in no region of the store".to_owned())
+    CallError::Unreadable("an address outside the regions of the store".to_owned())
 }
 
 impl Wire for RemoteWire {

@@ -74,7 +74,7 @@ impl Directory {
     /// Opens the directory; creates it if it does not exist.
     pub(crate) fn open(path: &Path, of: &Identity) -> Result<Directory, LogError> {
         if !path.is_dir() {
-            fs::create_dir_all(path).map_err(io_error(path, "make the directory"))?;
+            fs::create_dir_all(path).map_err(io_error(path, "create the directory"))?;
             let above = path.parent().filter(|above| !above.as_os_str().is_empty());
             sync(above.unwrap_or(Path::new(".")))?;
         }
@@ -207,7 +207,7 @@ impl Directory {
             match group {
                 Some(group) => entries.extend(group),
                 None if is_damaged(frames)? => {
-                    return Err(self.damaged(&path, 0, "no whole group, and others follow it"));
+                    return Err(self.damaged(&path, 0, "incomplete group, followed by others"));
                 }
                 // The life had not begun.
                 None => {}
@@ -226,7 +226,7 @@ impl Directory {
         let Some(at) = self.numbers(SNAPSHOT)?.pop() else {
             return match logs.first() {
                 Some(first) => {
-                    let why = "there is no snapshot that it follows";
+                    let why = "the snapshot before it is missing";
                     Err(self.damaged(&self.file(LOG, *first), 0, why))
                 }
                 None => Ok(Some(end)),
@@ -242,7 +242,7 @@ impl Directory {
             return Ok(None);
         };
         if read.rest != Rest::Nothing || !is_whole {
-            return Err(self.damaged(&path, read.end, "a snapshot that is not whole"));
+            return Err(self.damaged(&path, read.end, "incomplete snapshot"));
         }
         end.next = at;
         let logs: Vec<u64> = logs.into_iter().filter(|number| *number >= at).collect();
@@ -250,7 +250,7 @@ impl Directory {
             let path = self.file(LOG, *number);
             let is_last = nth + 1 == logs.len();
             if *number != end.next {
-                let why = format!("group {} is missing before it", end.next);
+                let why = format!("group {} before it is missing", end.next);
                 return Err(self.damaged(&path, 0, why));
             }
             let Some(read) = self.groups(&path, *number, take)? else {
@@ -260,7 +260,7 @@ impl Directory {
                 Rest::Nothing => {}
                 Rest::Torn if is_last => {}
                 Rest::Torn | Rest::Damaged => {
-                    let why = "no whole group, and others follow it";
+                    let why = "incomplete group, followed by others";
                     return Err(self.damaged(&path, read.end, why));
                 }
             }
@@ -330,7 +330,7 @@ impl Directory {
     pub(super) fn segment(&self, first: u64) -> Result<(PathBuf, File), LogError> {
         let path = self.file(LOG, first);
         let made = OpenOptions::new().create_new(true).append(true).open(&path);
-        let file = made.map_err(io_error(&path, "make the file"))?;
+        let file = made.map_err(io_error(&path, "create the file"))?;
         sync(&self.path)?;
         Ok((path, file))
     }
@@ -395,7 +395,7 @@ impl Unfinished {
         let mut unfinished = path.clone().into_os_string();
         unfinished.push(UNFINISHED);
         let unfinished = PathBuf::from(unfinished);
-        let file = File::create(&unfinished).map_err(io_error(&unfinished, "make the file"))?;
+        let file = File::create(&unfinished).map_err(io_error(&unfinished, "create the file"))?;
         Ok(Self {
             path,
             unfinished,
@@ -412,7 +412,7 @@ impl Unfinished {
         let synced = self.file.sync_all();
         synced.map_err(io_error(&self.unfinished, "sync"))?;
         let renamed = fs::rename(&self.unfinished, &self.path);
-        renamed.map_err(io_error(&self.path, "rename to it"))
+        renamed.map_err(io_error(&self.path, "rename a file to it"))
     }
 }
 

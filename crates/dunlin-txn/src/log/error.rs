@@ -18,21 +18,24 @@ pub enum LogError {
         source: io::Error,
     },
     /// Another process, or another machine of this one, uses the directory.
-    #[error("{}: in use by a machine that runs; end that one, or give each machine a directory of its own",
+    #[error("{}: in use by a running machine; stop that machine, or give each machine its own directory",
         directory.display())]
     InUse {
         /// The directory.
         directory: PathBuf,
     },
     /// The directory contains something that is not a log.
-    #[error("{}: neither empty nor the log of a machine; give a directory of its own", directory.display())]
+    #[error("{}: neither empty nor a machine's log; use a separate directory", directory.display())]
     Foreign {
         /// The directory.
         directory: PathBuf,
     },
     /// It is the log of another machine, or of one with other tables.
-    #[error("{}: the log of another machine: {found}; this one is {wanted}. Give each machine the directory that it \
-        had, and the settings that it had", directory.display())]
+    #[error(
+        "{}: this is the log of another machine: {found}; this machine is {wanted}. Give each machine the directory \
+         and the settings that it had before",
+        directory.display()
+    )]
     OtherMachine {
         /// The directory.
         directory: PathBuf,
@@ -42,22 +45,32 @@ pub enum LogError {
         wanted: String,
     },
     /// The membership belongs to another database.
-    #[error("{}: the log of another database than the membership has; give the directory or the membership that \
-        belong together", directory.display())]
+    #[error(
+        "{}: this log belongs to a different database than the membership; use the directory and the membership that \
+         belong together",
+        directory.display()
+    )]
     OtherDatabase {
         /// The directory.
         directory: PathBuf,
     },
     /// The membership service has no database.
-    #[error("{}: the log of a database that the membership does not know: it would be begun anew. Give the \
-        membership that the database had, or an empty directory to begin another", directory.display())]
+    #[error(
+        "{}: this log belongs to a database that is not in the membership and would be started from scratch. Use the \
+         database's previous membership, or an empty directory for a new database",
+        directory.display()
+    )]
     NoDatabase {
         /// The directory.
         directory: PathBuf,
     },
     /// The log is damaged: what was written can no longer be read.
-    #[error("{}: damaged at byte {offset}: {why}. If the other machines have all, move {} away: this one copies from \
-        them then", file.display(), directory.display())]
+    #[error(
+        "{}: damaged at byte {offset}: {why}. If the other machines have all data, move {} away: this machine then \
+         copies from them",
+        file.display(),
+        directory.display()
+    )]
     Damaged {
         /// The directory.
         directory: PathBuf,
@@ -69,7 +82,7 @@ pub enum LogError {
         why: String,
     },
     /// The log's contents do not fit into the tables, or are in an order that no machine can have written.
-    #[error("{}: cannot be executed again: {why}", directory.display())]
+    #[error("{}: cannot replay the log: {why}", directory.display())]
     Replay {
         /// The directory.
         directory: PathBuf,
@@ -77,12 +90,12 @@ pub enum LogError {
         why: String,
     },
     /// The first entry could not be written.
-    #[error("{}: the log has failed; the message before this one says why", directory.display())]
+    #[error("{}: the log has failed; see the previous message for the reason", directory.display())]
     Failed {
         /// The directory.
         directory: PathBuf,
     },
     /// The writing thread could not be started.
-    #[error("no thread that writes the log: {0}")]
+    #[error("cannot start the thread that writes the log: {0}")]
     Thread(io::Error),
 }

@@ -126,11 +126,11 @@ impl LogFile {
             match written {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
-                    tracing::error!(%error, "the log cannot be written: the machine ends");
+                    tracing::error!(%error, "cannot write the log: the machine shuts down");
                     failed();
                 }
                 Err(_) => {
-                    tracing::error!("the thread of the log panicked: the machine ends");
+                    tracing::error!("the thread of the log panicked: the machine shuts down");
                     failed();
                 }
             }

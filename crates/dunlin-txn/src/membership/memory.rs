@@ -77,7 +77,10 @@ impl Membership for MemoryMembership {
         self.ask(|register, now| {
             if register.gone.contains(&life) {
                 return Err(MembershipError {
-                    why: format!("others have gone on without {}", registration.machine),
+                    why: format!(
+                        "the other machines have continued without {}",
+                        registration.machine
+                    ),
                     is_final: true,
                 });
             }

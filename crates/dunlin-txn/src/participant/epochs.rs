@@ -59,7 +59,7 @@ impl Standing {
 
 /// A participant is in another epoch, or lacks the state that an epoch starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the machine is of another epoch")]
+#[error("the machine is in a different epoch")]
 pub struct OtherEpoch;
 
 /// Why the decided transactions were not installed.
@@ -69,7 +69,7 @@ pub enum NotInstalled {
     #[error(transparent)]
     OtherEpoch(#[from] OtherEpoch),
     /// A table cannot store a change that the others have: the machine cannot continue.
-    #[error("what others have committed is not taken here: {0}")]
+    #[error("cannot store what other machines have committed: {0}")]
     NoRoom(LockError),
 }
 

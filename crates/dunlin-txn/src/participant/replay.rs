@@ -16,9 +16,7 @@ use crate::types::{Key, MachineId, TransactionId, Update};
 
 /// An entry cannot follow those before it, or the store has no space for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "entry {0} of the log: not what can follow those before it, or no room for it in the tables"
-)]
+#[error("entry {0} of the log cannot follow those before it, or does not fit into the tables")]
 pub struct NotReplayed(pub usize);
 
 /// Repeats the actions in a log, with all participants of machine `me`, each of which has its share of the

@@ -19,10 +19,10 @@ pub enum Begins {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CannotBegin {
     /// There is a log of a database, but no configuration.
-    #[error("the log is of a database that the membership does not know")]
+    #[error("the log belongs to a database that is not in the membership")]
     NoDatabase,
     /// The configuration belongs to another database.
-    #[error("the log is of another database than the membership has")]
+    #[error("the log belongs to a different database than the membership")]
     OtherDatabase,
 }
 

@@ -75,7 +75,7 @@ impl Asking {
         match client.call(PEER, &bytes) {
             Ok(answer) => PeerAnswer::decode(&answer).ok(),
             Err(error) => {
-                tracing::debug!(%machine, %error, "no answer");
+                tracing::debug!(%machine, %error, "no response");
                 clients().remove(&(machine, incarnation));
                 None
             }

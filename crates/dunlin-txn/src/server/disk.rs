@@ -316,15 +316,18 @@ impl Opened {
         })?;
         let took = began.elapsed();
         let Some(end) = end else {
-            tracing::info!(?took, "the others have gone on: the log is left unread");
+            tracing::info!(
+                ?took,
+                "the other machines have continued: the log is not read"
+            );
             return Ok(false);
         };
         if end.cut > 0 {
             let bytes = end.cut;
-            tracing::warn!(bytes, "a write that was under way is cut off the log");
+            tracing::warn!(bytes, "discarded an incomplete write at the end of the log");
         }
         let entries = replay.end().map_err(failed)?;
-        tracing::info!(entries, ?took, "the log was executed again");
+        tracing::info!(entries, ?took, "the log was replayed");
         self.next = end.next;
         Ok(true)
     }
@@ -365,13 +368,16 @@ impl Opened {
                 let database = knows.database.load(Ordering::Acquire);
                 match snapshot(&directory, &lives_of(&lives, database), &shared, &all) {
                     Ok(Some(bytes)) => {
-                        tracing::info!(bytes, "a snapshot bounds the log");
+                        tracing::info!(
+                            bytes,
+                            "wrote a snapshot, which limits the length of the log"
+                        );
                         shared.set_due(bytes.max(least));
                     }
                     // The machine is still copying; try again later.
                     Ok(None) => std::thread::sleep(AGAIN),
                     Err(error) => {
-                        tracing::error!(%error, "no snapshot: the log grows");
+                        tracing::error!(%error, "cannot write a snapshot: the log keeps growing");
                         shared.set_due(shared.statistics().since_snapshot + least);
                     }
                 }

@@ -26,7 +26,7 @@ pub enum StoreServerError {
     #[error(transparent)]
     Placement(#[from] PlacementError),
     /// The machine's number is out of range.
-    #[error("machine {machine} of {machines}: numbers begin with 0")]
+    #[error("invalid machine number {machine} of {machines}: numbers start with 0")]
     Machine {
         /// The number.
         machine: u16,
@@ -34,7 +34,7 @@ pub enum StoreServerError {
         machines: u16,
     },
     /// More copies than machines, or none.
-    #[error("{replicas} copies on {machines} machines: each copy needs a machine of its own")]
+    #[error("invalid number of copies: {replicas} on {machines} machines; each copy needs a machine of its own")]
     Replicas {
         /// Number of copies.
         replicas: u16,
@@ -42,7 +42,7 @@ pub enum StoreServerError {
         machines: u16,
     },
     /// Two tables have the same number or name.
-    #[error("two tables have the number {id} or the name '{name}'")]
+    #[error("duplicate table: number {id} or name '{name}' is used twice")]
     Twice {
         /// The number of the second.
         id: u16,
@@ -50,10 +50,13 @@ pub enum StoreServerError {
         name: String,
     },
     /// The system does not provide random numbers.
-    #[error("no random number for the machine's incarnation: {0}")]
+    #[error("cannot get a random number for the machine's incarnation: {0}")]
     Random(String),
     /// Clients that write to tables one-sided cannot be stopped when their epoch is over.
-    #[error("one-sided WRITEs and machines that replace each other: a late WRITE could not be kept out; choose one")]
+    #[error(
+        "one-sided WRITEs cannot be combined with machines that replace each other, because a late WRITE could reach a \
+         later epoch; choose one"
+    )]
     OneSided,
     /// The log cannot be kept.
     #[error("log: {0}")]

@@ -77,7 +77,7 @@ fn later(done: Result<(&Service, Vec<u8>, u64), HandlerError>, responder: OwnedR
 }
 
 fn not_ready() -> HandlerError {
-    HandlerError::new(NOT_READY, "the tables are being made: try again")
+    HandlerError::new(NOT_READY, "the tables are being created: try again")
 }
 
 fn malformed(error: &dyn std::fmt::Display) -> HandlerError {

@@ -74,7 +74,9 @@ impl LocalStore {
         initial: impl FnOnce() -> I,
     ) -> Result<Self, StoreServerError> {
         let address = replicated.advertise.clone().ok_or_else(|| {
-            ServeError::Setting("a machine of this process advertises its address".to_owned())
+            ServeError::Setting(
+                "a machine of this process needs an address to advertise".to_owned(),
+            )
         })?;
         replicated.log = None;
         let host = HostOf {

@@ -209,7 +209,7 @@ impl Member {
         let observed = match membership.beat(&me, lease) {
             Ok(observed) => observed,
             Err(error) => {
-                tracing::warn!(machine = %self.me, %error, "no lease");
+                tracing::warn!(machine = %self.me, %error, "cannot get or renew the lease");
                 // The others also detect that a lease has ended for good: they go on without this machine.
                 return !error.is_final;
             }
@@ -353,7 +353,7 @@ impl Local for Own<'_> {
             let mine: Vec<Record> = records.iter().filter(mine).cloned().collect();
             let installed = participant.install(epoch, &mine, &keeps);
             if let Err(error @ NotInstalled::NoRoom(_)) = &installed {
-                tracing::error!(machine = %self.0.me, %error, "this life ends: make the tables larger");
+                tracing::error!(machine = %self.0.me, %error, "the machine stops serving: make the tables larger");
                 self.0.is_full.store(true, Ordering::Release);
                 self.0.notes.push(Note::Changed);
             }

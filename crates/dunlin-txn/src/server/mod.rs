@@ -332,7 +332,7 @@ fn tables_of(
 ) -> Result<Vec<TableParticipant>, StoreServerError> {
     let registered: Option<Vec<_>> = regions.iter().map(Region::registered).collect();
     let Some(registered) = registered else {
-        let words = "a region of the store was not registered".to_owned();
+        let words = "cannot register a region of the store".to_owned();
         return Err(ServeError::Setting(words).into());
     };
     let tables = Tables::create(specs, registered).map_err(|source| {

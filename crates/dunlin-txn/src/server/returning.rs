@@ -94,7 +94,7 @@ impl Returning {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(machine = %me.machine, %error, "no lease");
+                    tracing::warn!(machine = %me.machine, %error, "cannot get a lease");
                     over.fetch_or(error.is_final, Ordering::AcqRel);
                 }
             }

@@ -195,7 +195,7 @@ impl<R: Region> TableStore<R> {
     fn take_back(&self, update: &Update) {
         if let Some((_, table, number)) = self.tables.find(&update.key) {
             if let Err(error) = table.take_back(number, update.version.0) {
-                tracing::error!(key = %update.key, %error, "an insertion is not taken back");
+                tracing::error!(key = %update.key, %error, "cannot undo an insertion");
             }
         }
     }

@@ -121,25 +121,29 @@ pub enum Response {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error, Hash)]
 pub enum Refusal {
     /// The transaction has already passed this step.
-    #[error("the request is older than what this machine has seen of the slot")]
+    #[error("stale request: this machine has already seen a newer one of the slot")]
     Stale,
     /// The slot's previous transaction still holds locks here.
-    #[error("the slot's last transaction still holds locks")]
+    #[error("the last transaction of the slot still holds locks")]
     Unfinished,
     /// The table has no space. The transaction holds no lock at this machine any more.
-    #[error("the table has no room for another item; give it more when it is made")]
+    #[error("the table is full; make it larger when it is created")]
     Full,
     /// More coordinators' slots than the participant can remember.
-    #[error("more slots of coordinators than the participant's limit; raise `slots_max`")]
+    #[error(
+        "too many slots of coordinators: the participant's limit is reached; raise `slots_max`"
+    )]
     TooManySlots,
     /// No table accepts the key, or a value of this length. The transaction holds no lock at this machine any more.
-    #[error("no table of this machine takes the key, or a value of this length")]
+    #[error("no table of this machine stores the key, or a value of this length")]
     Unknown,
     /// The machine has lost its memory since the coordinator requested its description.
-    #[error("the machine was started anew and has lost its tables, and nobody replaces it")]
+    #[error("the machine was restarted and has lost its tables, and no machine replaces it")]
     Restarted,
     /// The machine is not in the coordinator's epoch: the membership has changed, or is changing, or the machine has no
     /// lease.
-    #[error("the machine does not serve the epoch of the coordinator; ask for the membership and try again")]
+    #[error(
+        "the machine does not serve the coordinator's epoch; fetch the membership and try again"
+    )]
     Epoch,
 }

@@ -5,25 +5,25 @@ use crate::types::{Key, KeyTooLong};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// The message is too short.
-    #[error("a message ends within a field")]
+    #[error("truncated message: it ends within a field")]
     Short,
     /// There are extra bytes.
-    #[error("{0} bytes follow a message")]
+    #[error("{0} trailing bytes after a message")]
     Long(usize),
     /// An unknown kind.
-    #[error("{0} is no kind of message")]
+    #[error("unknown kind of message {0}")]
     Kind(u8),
     /// A count above the limit, or higher than the bytes could hold.
-    #[error("a count of {0} is more than the limit or than the message holds")]
+    #[error("count {0} exceeds the limit or the length of the message")]
     Count(u32),
     /// A flag that is neither 0 nor 1.
-    #[error("a flag is {0}")]
+    #[error("invalid flag {0}")]
     Flag(u8),
     /// A version above the maximum.
-    #[error("a version is above the highest")]
+    #[error("version above the maximum")]
     Version,
     /// A step of 0, or a sequence of 0.
-    #[error("steps and sequence numbers begin with 1")]
+    #[error("steps and sequence numbers start with 1")]
     Zero,
     /// A key that is too long.
     #[error(transparent)]

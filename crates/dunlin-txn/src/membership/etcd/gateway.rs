@@ -29,9 +29,11 @@ impl std::fmt::Display for GatewayError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             GatewayError::Refused { code, why } => {
-                write!(f, "etcd refused it: {why} (code {code})")
+                write!(f, "etcd refused the request: {why} (code {code})")
             }
-            GatewayError::Unanswered(why) => write!(f, "no member of etcd answers: {why}"),
+            GatewayError::Unanswered(why) => {
+                write!(f, "no response from any member of etcd: {why}")
+            }
         }
     }
 }
@@ -62,7 +64,7 @@ impl Gateway {
 
     /// Asks one member after another, each once.
     pub(super) fn ask(&mut self, path: &str, request: &Json) -> Result<Json, GatewayError> {
-        let mut why = "there is none".to_owned();
+        let mut why = "there are none".to_owned();
         for _ in 0..self.endpoints.len() {
             let endpoint = &self.endpoints[self.turn % self.endpoints.len()];
             match self.ask_one(endpoint, path, request) {
@@ -92,7 +94,7 @@ impl Gateway {
         match error.get("code").and_then(Json::as_u64) {
             Some(code) => {
                 let why = error.get("message").or(error.get("error"));
-                let why = why.and_then(Json::as_str).unwrap_or("no reason");
+                let why = why.and_then(Json::as_str).unwrap_or("no reason given");
                 Err(GatewayError::Refused {
                     code,
                     why: why.to_owned(),

@@ -51,10 +51,10 @@ impl EtcdMembership {
     ) -> Result<Self, MembershipError> {
         let endpoints: Vec<String> = endpoints.into_iter().map(Into::into).collect();
         if endpoints.is_empty() || endpoints.iter().any(String::is_empty) {
-            return Err(failed("name the members of etcd, each as HOST:PORT"));
+            return Err(failed("specify the members of etcd, each as HOST:PORT"));
         }
         if name.is_empty() || name.contains('/') {
-            return Err(failed("the database needs a name without a slash"));
+            return Err(failed("specify a name without a slash for the database"));
         }
         Ok(Self {
             gateway: Gateway::new(endpoints, ANSWER_WITHIN),
@@ -80,7 +80,7 @@ impl EtcdMembership {
         let granted = granted.map_err(|error| failed(&error))?;
         match number_of(&granted, "ID") {
             Some(id) if id > 0 => Ok(id),
-            _ => Err(failed("etcd gave a lease without a number")),
+            _ => Err(failed("etcd returned a lease without an id")),
         }
     }
 
@@ -94,7 +94,7 @@ impl EtcdMembership {
             .and_then(|result| number_of(result, "TTL"));
         match left {
             Some(1..) => Ok(()),
-            _ => Err(ended("the lease has ended in etcd")),
+            _ => Err(ended("the lease has expired in etcd")),
         }
     }
 
@@ -115,7 +115,9 @@ impl EtcdMembership {
                 return Ok(());
             }
         }
-        Err(ended("another has the machine's place in etcd"))
+        Err(ended(
+            "the machine's place in etcd is taken by another process",
+        ))
     }
 
     /// Executes a transaction with one change. Returns whether all comparisons succeeded, and so the change was made.
@@ -150,7 +152,7 @@ impl EtcdMembership {
             .into_iter()
             .flatten()
         {
-            let unknown = || failed("a key of the database's that is not understood");
+            let unknown = || failed("malformed key of the database");
             let key = bytes_of(one, "key").ok_or_else(unknown)?;
             let value = bytes_of(one, "value").unwrap_or_default();
             let key = String::from_utf8_lossy(&key);
