@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// A layout whose values are empty or longer than [`crate::MAX_VALUE_BYTES`].
-    #[error("values of {bytes} bytes: a table holds values of 1 to {limit} bytes")]
+    #[error("invalid value length of {bytes} bytes: a table holds values of 1 to {limit} bytes")]
     ValueBytes {
         /// The requested length.
         bytes: usize,
@@ -12,7 +12,10 @@ pub enum StoreError {
         limit: usize,
     },
     /// A number of main buckets that is not a power of two, or more than [`crate::MAX_BUCKETS`] buckets.
-    #[error("{main} main and {overflow} overflow buckets: main buckets are a power of two, both together at most {limit}")]
+    #[error(
+        "invalid number of buckets: {main} main and {overflow} overflow buckets; main buckets must be a power of two, \
+         both together at most {limit}"
+    )]
     Buckets {
         /// Number of main buckets.
         main: u64,
@@ -22,10 +25,13 @@ pub enum StoreError {
         limit: u64,
     },
     /// The description of a layout is malformed or of another version.
-    #[error("no description of a table's layout of version {0}: ask the server for it again")]
+    #[error("unsupported version {0} of a table's description: ask the server for it again")]
     Description(u32),
     /// The memory is too small for the layout.
-    #[error("the table needs {needed} bytes, the region has {length}: register a longer one or ask for fewer buckets")]
+    #[error(
+        "the table needs {needed} bytes, but the region has {length}: register a longer region or request fewer \
+         buckets"
+    )]
     Memory {
         /// Bytes that the layout needs.
         needed: usize,
@@ -33,7 +39,7 @@ pub enum StoreError {
         length: usize,
     },
     /// A value, or a buffer for one, does not have the length of the table's values.
-    #[error("{bytes} bytes for a value: this table's values have {expected}")]
+    #[error("wrong value length of {bytes} bytes: this table's values have {expected}")]
     ValueLength {
         /// The length that was passed.
         bytes: usize,
@@ -41,16 +47,18 @@ pub enum StoreError {
         expected: usize,
     },
     /// The key's chain is full, and no overflow bucket is free.
-    #[error("the table is full: all {overflow_buckets} overflow buckets are in use; delete, or make it larger")]
+    #[error(
+        "the table is full: all {overflow_buckets} overflow buckets are in use; delete keys, or create a larger table"
+    )]
     Full {
         /// Size of the pool of overflow buckets.
         overflow_buckets: u32,
     },
     /// The key already exists.
-    #[error("the key {0} is in the table already: update it")]
+    #[error("the key {0} already exists in the table: update it instead")]
     Exists(u64),
     /// The key does not exist.
-    #[error("the key {0} is not in the table")]
+    #[error("the key {0} does not exist in the table")]
     Absent(u64),
     /// Another owner holds the item's lock, or a writer has held it for longer than a reader retries.
     #[error("the item of key {key} is locked by owner {owner}: try again later")]
@@ -69,7 +77,7 @@ pub enum StoreError {
         owner: u16,
     },
     /// An owner above [`crate::MAX_OWNER`] requested a lock.
-    #[error("the owner {owner} is beyond {limit}")]
+    #[error("the owner {owner} exceeds the limit of {limit}")]
     Owner {
         /// The owner.
         owner: u16,
@@ -77,10 +85,13 @@ pub enum StoreError {
         limit: u16,
     },
     /// The item changed during every attempt to read it.
-    #[error("the item of key {0} changed during every attempt: try again")]
+    #[error("the item of key {0} changed during every attempt to read it: try again")]
     Contended(u64),
     /// A chain of buckets is invalid: a peer with write access to the region has damaged it.
-    #[error("the chain of main bucket {bucket} is damaged: a writer of the region broke the layout; restore the table")]
+    #[error(
+        "the chain of main bucket {bucket} is damaged because a writer of the region corrupted the layout; restore the \
+         table"
+    )]
     Damaged {
         /// The main bucket.
         bucket: u32,

@@ -6,10 +6,10 @@ use super::layout::{MAX_BUCKETS, MAX_KEY_BYTES, MAX_VALUE_BYTES};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KvError {
     /// A key that is longer than the maximum.
-    #[error("a key of {0} bytes: at most {MAX_KEY_BYTES}")]
+    #[error("key too long: {0} bytes, the limit is {MAX_KEY_BYTES}")]
     KeyBytes(usize),
     /// A value that is longer than this store's maximum.
-    #[error("a value of {bytes} bytes: at most {limit}")]
+    #[error("value too long: {bytes} bytes, the limit is {limit}")]
     ValueBytes {
         /// The length of the value.
         bytes: usize,
@@ -18,8 +18,8 @@ pub enum KvError {
     },
     /// There is no free memory for the item.
     #[error(
-        "the store is full: an item of {needed} bytes finds no place among {free} free bytes of {total}; delete keys or \
-         give it more memory"
+        "the store is full: no place for an item of {needed} bytes among {free} free bytes of {total}; delete keys or \
+         give the store more memory"
     )]
     NoMemory {
         /// Bytes that the item needs.
@@ -31,17 +31,17 @@ pub enum KvError {
     },
     /// The key's chain of buckets is full, and all overflow buckets are in use.
     #[error(
-        "the store is full: all {0} overflow buckets are in use; delete keys or make it for more"
+        "the store is full: all {0} overflow buckets are in use; delete keys or create the store for more keys"
     )]
     NoBuckets(u32),
     /// A layout for no keys, or for more than the buckets can hold.
-    #[error("a store for {0} keys: from 1 to {limit}", limit = MAX_BUCKETS * 4)]
+    #[error("invalid number of keys {0}: a store holds from 1 to {limit}", limit = MAX_BUCKETS * 4)]
     Keys(u64),
     /// A layout whose maximum value length is beyond the limit.
-    #[error("values of up to {0} bytes: at most {MAX_VALUE_BYTES}")]
+    #[error("values of up to {0} bytes are not supported: the limit is {MAX_VALUE_BYTES}")]
     LongestValue(usize),
     /// The memory is too small for the layout.
-    #[error("the store needs {needed} bytes, there are {length}: give it more memory or ask for fewer keys")]
+    #[error("the store needs {needed} bytes, but there are {length}: give it more memory or request fewer keys")]
     Memory {
         /// Bytes that the layout needs.
         needed: usize,
@@ -49,6 +49,8 @@ pub enum KvError {
         length: usize,
     },
     /// The description of a layout is malformed or of another version.
-    #[error("no description of a key-value store of version {0}: ask the server for it again")]
+    #[error(
+        "unsupported version {0} of a key-value store's description: ask the server for it again"
+    )]
     Description(u32),
 }

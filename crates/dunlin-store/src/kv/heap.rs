@@ -158,12 +158,12 @@ impl Heap {
                 let index = at % BLOCK_BYTES / chunk_bytes;
                 let word = &mut self.bits[block * WORDS + index / 64];
                 let bit = 1 << (index % 64);
-                assert!(*word & bit != 0, "a chunk that is free is given back");
+                assert!(*word & bit != 0, "a free chunk was freed again");
                 *word &= !bit;
                 self.used_bytes -= chunk_bytes;
                 self.one_less(block, class, used - 1);
             }
-            Use::None => panic!("memory that nobody has is given back"),
+            Use::None => panic!("memory that is not allocated was freed"),
         }
     }
 
