@@ -168,21 +168,21 @@ macro_rules! errnos {
 errnos! {
     PERM = 1, "operation not permitted";
     NOENT = 2, "no such file or directory";
-    IO = 5, "input or output failed";
-    BADF = 9, "not an open file";
+    IO = 5, "input/output error";
+    BADF = 9, "bad file descriptor";
     EXIST = 17, "file exists";
     NOTDIR = 20, "not a directory";
     ISDIR = 21, "is a directory";
     INVAL = 22, "invalid argument";
     FBIG = 27, "file too large";
-    NOSPC = 28, "no space on the data servers";
+    NOSPC = 28, "no space left on the data servers";
     MLINK = 31, "too many links";
     RANGE = 34, "result too large";
     NAMETOOLONG = 36, "name too long";
     NOTEMPTY = 39, "directory not empty";
     NODATA = 61, "no such extended attribute";
-    STALE = 116, "the session or the lease has ended";
-    AGAIN = 11, "ask again by the call that waits";
+    STALE = 116, "the session or the lease has expired";
+    AGAIN = 11, "would block: use the call that waits";
 }
 
 impl From<Errno> for Refused {

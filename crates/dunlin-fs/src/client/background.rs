@@ -93,7 +93,7 @@ impl FileSystem {
             }
             if state.is_dirty() && state.since.elapsed() > COMMIT_AFTER {
                 if let Err(error) = self.commit(ino, &mut state, Sync::All) {
-                    tracing::warn!(%error, ino, "a file is not committed yet");
+                    tracing::warn!(%error, ino, "cannot commit a file yet");
                 }
             }
             let idle = !state.is_dirty() && state.used.elapsed() > CLOSED_FOR;

@@ -11,7 +11,7 @@ pub enum FsError {
     #[error(transparent)]
     Refused(#[from] Refused),
     /// A server could not be reached within the client's patience. The operation may have been executed.
-    #[error("no answer of {address} for {seconds} s: {source}")]
+    #[error("no response from {address} for {seconds} s: {source}")]
     Unreachable {
         /// The server's address.
         address: String,
@@ -22,7 +22,7 @@ pub enum FsError {
         source: Box<CallError>,
     },
     /// A server's answer is not understood by this version.
-    #[error("{0} is no server of this version's file system: {1}")]
+    #[error("{0} is not a server of this version's file system: {1}")]
     Strange(String, String),
     /// Connecting failed.
     #[error(transparent)]

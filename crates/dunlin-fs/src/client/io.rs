@@ -478,7 +478,7 @@ impl FileSystem {
     /// Written data is lost: the file reverts to what was last committed, and the next sync reports it. Extents that
     /// were to be added stay reserved, and are reused if no commit has named them.
     fn lose(&self, ino: Ino, state: &mut FileState) {
-        tracing::warn!(ino, "writes that were not synced are lost");
+        tracing::warn!(ino, "writes that were not synced have been lost");
         let unused = state.take_fresh(0);
         self.give_extents(state, unused);
         state.error = Some(Errno::IO);

@@ -38,7 +38,7 @@ impl Link {
         match self.client.within(FLUSH_WITHIN).call(data::FLUSH, &flush) {
             Ok(_) => Ok(true),
             Err(error) => {
-                tracing::warn!(%error, address = self.address, "written extents were not synced");
+                tracing::warn!(%error, address = self.address, "cannot sync written extents");
                 Ok(false)
             }
         }
@@ -79,7 +79,7 @@ impl Links {
                 Err(error) => error,
             };
             if began.elapsed() >= self.options.patience {
-                tracing::warn!(%error, server, "no data server");
+                tracing::warn!(%error, server, "cannot reach a data server");
                 return Err(error);
             }
             std::thread::sleep(TRY_EVERY);
@@ -148,7 +148,7 @@ impl Links {
                 Ok(done) => return Ok((done, link.incarnation)),
                 Err(error) => error,
             };
-            tracing::debug!(%error, server, "an operation on a data server is done again");
+            tracing::debug!(%error, server, "retrying an operation on a data server");
             self.drop_link(server, link.incarnation);
             if began.elapsed() >= self.options.patience {
                 return Err(FsError::Unreachable {

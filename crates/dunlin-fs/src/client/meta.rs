@@ -129,7 +129,7 @@ impl MetaClient {
             let error = match client.call(handler, payload) {
                 Ok(reply) => {
                     let strange = || {
-                        FsError::Strange(self.address.clone(), "an answer of another kind".into())
+                        FsError::Strange(self.address.clone(), "unexpected kind of answer".into())
                     };
                     return Ok((decode::<Outcome<T>>(&reply).ok_or_else(strange)?, tries));
                 }
@@ -150,7 +150,7 @@ impl MetaClient {
                     source: Box::new(error),
                 });
             }
-            tracing::debug!(%error, "the metadata server is called again");
+            tracing::debug!(%error, "retrying a call to the metadata server");
             std::thread::sleep(TRY_EVERY);
             tries += 1;
         }
@@ -232,7 +232,7 @@ impl MetaClient {
     pub(super) fn strange(&self, answer: &Answer) -> FsError {
         FsError::Strange(
             self.address.clone(),
-            format!("{answer:?} was not asked for"),
+            format!("unexpected answer {answer:?}"),
         )
     }
 
@@ -269,7 +269,7 @@ impl MetaClient {
             .client
             .within(within)
             .call(meta::WATCH, &encode(&Watch { session, epoch }))?;
-        decode(&reply).ok_or_else(|| CallError::Unreadable("an answer to WATCH".into()))
+        decode(&reply).ok_or_else(|| CallError::Unreadable("invalid answer to WATCH".into()))
     }
 
     fn take_slot(&self) -> (SessionId, u16, u32) {

@@ -57,7 +57,7 @@ struct Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         if let Err(error) = self.system.sync_all() {
-            tracing::warn!(%error, "the last sync of a file system");
+            tracing::warn!(%error, "the last sync of a file system failed");
         }
         self.system.say_goodbye();
         self.system.inner.keeper.stop();

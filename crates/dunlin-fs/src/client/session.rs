@@ -111,7 +111,7 @@ impl FileSystem {
             }
             Ok(Err(refused)) if refused.0 == Errno::STALE => {
                 if let Err(error) = self.begin_anew() {
-                    tracing::warn!(%error, "no new session");
+                    tracing::warn!(%error, "cannot open a new session");
                     std::thread::sleep(LOOK_EVERY * 4);
                 }
                 Vec::new()
@@ -138,7 +138,7 @@ impl FileSystem {
         };
         drop(reign);
         keeper.renewed(asked);
-        tracing::warn!("the session had ended, with what was not synced in it; there is another");
+        tracing::warn!("the session had expired, and what was not synced in it is lost; a new session has been opened");
         self.meta().change(Change::Settle { ended }).map(drop)
     }
 
@@ -147,7 +147,7 @@ impl FileSystem {
         let keeper = &self.inner.keeper;
         let _closed = keeper.gate.write().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = self.meta().change(Change::Bye) {
-            tracing::debug!(%error, "no goodbye");
+            tracing::debug!(%error, "cannot close the session");
         }
     }
 }

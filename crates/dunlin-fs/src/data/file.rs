@@ -54,7 +54,7 @@ impl ExtentFile {
         options.read(true).write(true).create(true).truncate(false);
         let file = options.open(path).map_err(|error| failed(&error))?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|_| failed(&"another process has it open"))?;
+            .map_err(|_| failed(&"in use by another process"))?;
         let length = file.metadata().map_err(|error| failed(&error))?.len();
         let mut header = [0; 24];
         let id = if length == 0 {
@@ -69,7 +69,7 @@ impl ExtentFile {
                 .map_err(|error| failed(&error))?;
             let (magic, id) = header.split_at(16);
             if magic != MAGIC {
-                return Err(failed(&"not a file of a data server"));
+                return Err(failed(&"not a data server's file"));
             }
             id.try_into().map_or(0, u64::from_le_bytes)
         };
@@ -77,7 +77,7 @@ impl ExtentFile {
         if length > wanted {
             let kept = (length - HEADER_BYTES.min(length)) / EXTENT_BYTES * EXTENT_BYTES;
             return Err(failed(&format_args!(
-                "it has {kept} bytes of extents: give the server at least as many"
+                "it contains {kept} bytes of extents: give the server at least this size"
             )));
         }
         file.set_len(wanted).map_err(|error| failed(&error))?;
@@ -153,7 +153,7 @@ impl ExtentFile {
     fn sync(&self, write: u64) -> std::io::Result<()> {
         let mut synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
         if synced.has_failed {
-            let words = "a sync of the file has failed before: start the server anew";
+            let words = "an earlier sync of the file failed: restart the server";
             return Err(std::io::Error::other(words));
         }
         if synced.writes < write {

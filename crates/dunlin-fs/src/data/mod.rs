@@ -42,7 +42,7 @@ pub struct DataOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
     /// The file cannot be used.
-    #[error("the file {}: {why}", path.display())]
+    #[error("file {}: {why}", path.display())]
     File {
         /// Its path.
         path: PathBuf,
@@ -50,13 +50,13 @@ pub enum DataError {
         why: String,
     },
     /// The size is invalid.
-    #[error("{0} bytes: from {EXTENT_BYTES}, one extent, to 8 TiB")]
+    #[error("invalid size of {0} bytes: it must be from {EXTENT_BYTES}, one extent, to 8 TiB")]
     Bytes(u64),
     /// The RPC server could not be started.
     #[error(transparent)]
     Serve(#[from] ServeError),
     /// The system does not provide random numbers.
-    #[error("the system: {0}")]
+    #[error("system error: {0}")]
     System(#[from] std::io::Error),
 }
 
@@ -110,7 +110,7 @@ pub fn serve(server: ServerBuilder, options: &DataOptions) -> Result<RunningServ
         .serve()?;
     let memory = service.region.memory().ok_or_else(|| DataError::File {
         path: options.file.clone(),
-        why: "the region has no memory".into(),
+        why: "the region is not allocated".into(),
     })?;
     service.file.load(memory)?;
     let _ = service.loaded.set(());
@@ -119,13 +119,15 @@ pub fn serve(server: ServerBuilder, options: &DataOptions) -> Result<RunningServ
 
 #[cold]
 fn malformed() -> HandlerError {
-    HandlerError::new(MALFORMED, "no such request, or extents that are not there")
+    HandlerError::new(MALFORMED, "unknown request, or extents that do not exist")
 }
 
 impl Service {
     fn memory(&self) -> Result<&Memory, HandlerError> {
         let ready = self.loaded.get().and_then(|()| self.region.memory());
-        ready.ok_or_else(|| HandlerError::new(LOADING, "the server reads its file: ask again"))
+        ready.ok_or_else(|| {
+            HandlerError::new(LOADING, "the server is still reading its file: try again")
+        })
     }
 
     /// Returns the memory, for a request about this start and these extents.
@@ -135,7 +137,7 @@ impl Service {
         mut extents: impl Iterator<Item = u32>,
     ) -> Result<&Memory, HandlerError> {
         if incarnation != self.about.incarnation {
-            let words = "the server was started anew: what was not synced is lost";
+            let words = "the server was restarted: what was not synced is lost";
             return Err(HandlerError::new(OTHER_START, words));
         }
         match extents.all(|extent| extent < self.about.extents) {

@@ -112,7 +112,7 @@ fn run(store: &Store, durability: Durability, entries: &Receiver<Entry>, progres
         // A query that only waited for earlier changes has no records.
         if !records.is_empty() && !progress.failed() {
             if let Err(error) = store.keep(records, durability) {
-                tracing::error!(%error, "the journal cannot be written: all changes are refused");
+                tracing::error!(%error, "cannot write the journal: all changes are rejected");
                 progress.failed.store(true, Ordering::Release);
             }
         }

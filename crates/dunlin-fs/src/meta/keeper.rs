@@ -103,7 +103,8 @@ impl DataLink {
     /// Logs that a data server is missing, once until it is found.
     fn miss(&mut self, address: &str, error: &dyn std::fmt::Display) {
         if self.missing.insert(address.to_owned()) {
-            tracing::warn!(%error, address, "no data server answers: its extents are not to be had until it does");
+            tracing::warn!(%error, address,
+                "cannot reach a data server: its extents are unavailable until it responds");
         }
     }
 
@@ -160,7 +161,7 @@ impl DataLink {
             if state.namespace.know_server(about.clone()).is_none() {
                 tracing::error!(
                     ?about,
-                    "this data server is smaller than it was, or one too many"
+                    "this data server has become smaller, or exceeds the number of data servers"
                 );
             }
             self.service.keep(&mut state, None);
@@ -180,7 +181,7 @@ impl DataLink {
             let pairs = match pairs {
                 Ok(pairs) => pairs,
                 Err(refused) => {
-                    tracing::warn!(ino, %refused, "a file of a session that ended cannot be moved: it stays taken");
+                    tracing::warn!(ino, %refused, "cannot move a file of a session that ended: it stays taken");
                     continue;
                 }
             };
@@ -222,7 +223,7 @@ impl DataLink {
                 };
                 let copying = client.within(COPY_WITHIN);
                 if let Err(error) = copying.call(data::COPY, &encode(&copy)) {
-                    tracing::warn!(%error, "extents of a session that ended were not copied");
+                    tracing::warn!(%error, "cannot copy extents of a session that ended");
                     return match error.execution() {
                         Execution::Unknown => Copied::Perhaps,
                         _ => Copied::No,

@@ -62,10 +62,10 @@ pub enum MetaError {
     #[error(transparent)]
     Serve(#[from] ServeError),
     /// The lease is too short.
-    #[error("a lease of {0:?}: at least {SHORTEST_LEASE:?}, a client must be able to renew it")]
+    #[error("lease of {0:?} is too short: it must be at least {SHORTEST_LEASE:?}, so that a client can renew it")]
     Lease(Duration),
     /// A thread could not be started, or the system does not provide random numbers.
-    #[error("the system: {0}")]
+    #[error("system error: {0}")]
     System(#[from] std::io::Error),
 }
 

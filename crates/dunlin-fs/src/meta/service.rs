@@ -41,7 +41,7 @@ pub(super) fn now() -> Now {
 
 #[cold]
 fn malformed() -> HandlerError {
-    HandlerError::new(MALFORMED, "this is no request of this version of dunlin-fs")
+    HandlerError::new(MALFORMED, "not a request of this version of dunlin-fs")
 }
 
 impl Service {

@@ -22,7 +22,7 @@ pub enum Durability {
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// An error of the store.
-    #[error("the store {}: {source}", path.display())]
+    #[error("store {}: {source}", path.display())]
     Store {
         /// Its path.
         path: PathBuf,
@@ -31,7 +31,7 @@ pub enum StoreError {
         source: fjall::Error,
     },
     /// Its contents are inconsistent.
-    #[error("the store {} is damaged: {first} ({count} faults; `dunlin fsck` shows them)", path.display())]
+    #[error("store {} is damaged: {first} ({count} faults; `dunlin fsck` shows them)", path.display())]
     Damaged {
         /// Its path.
         path: PathBuf,
@@ -41,13 +41,13 @@ pub enum StoreError {
         count: usize,
     },
     /// Another server, or `dunlin fsck`, uses it.
-    #[error("the store {}: another process has it open", .0.display())]
+    #[error("store {}: in use by another process", .0.display())]
     InUse(PathBuf),
     /// The path is a file, but must be a folder.
-    #[error("the store {}: it is a file, and a store is a folder", .0.display())]
+    #[error("store {}: not a directory", .0.display())]
     File(PathBuf),
     /// The store does not exist.
-    #[error("there is no store at {}", .0.display())]
+    #[error("no store at {}", .0.display())]
     Absent(PathBuf),
 }
 

@@ -74,34 +74,34 @@ pub enum Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreadable(key) => write!(f, "a record cannot be read: {}", key.escape_ascii()),
-            Self::NoRoot => write!(f, "there is no root directory"),
-            Self::NoServer(place) => write!(f, "data server {place} is out of its order"),
+            Self::Unreadable(key) => write!(f, "cannot read a record: {}", key.escape_ascii()),
+            Self::NoRoot => write!(f, "missing root directory"),
+            Self::NoServer(place) => write!(f, "data server {place} is out of order"),
             Self::Entry { parent, name, ino } => {
                 let name = name.escape_ascii();
                 write!(
                     f,
-                    "the name '{name}' in directory {parent} leads to {ino}, which is not there"
+                    "the name '{name}' in directory {parent} refers to inode {ino}, which does not exist"
                 )
             }
             Self::MapOfNoFile { ino, index } => {
-                write!(f, "extent {index} of {ino}, which is no file")
+                write!(f, "extent {index} belongs to {ino}, which is not a file")
             }
             Self::MapBehindEnd { ino, index } => {
-                write!(f, "extent {index} of file {ino} is behind its end")
+                write!(f, "extent {index} of file {ino} is beyond its end")
             }
-            Self::Beyond(extent) => write!(f, "{extent:?} is not there"),
+            Self::Beyond(extent) => write!(f, "{extent:?} does not exist"),
             Self::Twice(extent) => write!(f, "{extent:?} is used twice"),
-            Self::Leaked { extents } => write!(f, "{extents} extents are lost"),
+            Self::Leaked { extents } => write!(f, "{extents} extents are leaked"),
             Self::Links { ino, said, counted } => {
-                write!(f, "inode {ino} says it has {said} links, and has {counted}")
+                write!(f, "inode {ino} records {said} links, but has {counted}")
             }
             Self::Unreachable(ino) => write!(f, "no path leads to inode {ino}"),
-            Self::LeaseOfNobody { ino } => write!(f, "a lease on {ino} belongs to nobody"),
+            Self::LeaseOfNobody { ino } => write!(f, "a lease on {ino} has no owner"),
             Self::SlotOfNobody { session } => {
                 write!(
                     f,
-                    "an answer is kept for session {session:x}, which is not there"
+                    "an answer is kept for session {session:x}, which does not exist"
                 )
             }
         }
