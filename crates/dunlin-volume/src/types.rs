@@ -64,19 +64,21 @@ pub struct Shape {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShapeError {
     /// The name is invalid.
-    #[error("the name '{0}': 1 to {LONGEST_NAME} of a-z, A-Z, 0-9, '.', '_' and '-'")]
+    #[error("invalid name '{0}': use 1 to {LONGEST_NAME} of a-z, A-Z, 0-9, '.', '_' and '-'")]
     Name(String),
     /// The length is invalid.
-    #[error("{0} blocks of {BLOCK_BYTES} bytes: from 1 to {MOST_BLOCKS}")]
+    #[error(
+        "invalid size of {0} blocks of {BLOCK_BYTES} bytes: it must be from 1 to {MOST_BLOCKS}"
+    )]
     Blocks(u64),
     /// The chunk length is invalid.
-    #[error("chunks of {0} blocks: from {MOST_BLOCKS_AT_ONCE} to 65536")]
+    #[error("invalid chunk size of {0} blocks: it must be from {MOST_BLOCKS_AT_ONCE} to 65536")]
     Chunk(u32),
     /// The number of copies is invalid.
-    #[error("{0} copies: 1 or 3")]
+    #[error("invalid number of copies {0}: it must be 1 or 3")]
     Copies(u8),
     /// The number of servers is invalid.
-    #[error("{servers} servers for {copies} copies: from {copies} to {MOST_SERVERS}")]
+    #[error("invalid number of servers {servers} for {copies} copies: it must be from {copies} to {MOST_SERVERS}")]
     Servers {
         /// Number of servers given.
         servers: usize,

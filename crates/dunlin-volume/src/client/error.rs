@@ -12,10 +12,10 @@ pub enum VolumeError {
     #[error(transparent)]
     Shape(#[from] ShapeError),
     /// An offset or length that is not a multiple of a block.
-    #[error("{0} bytes are no multiple of {BLOCK_BYTES}, a block")]
+    #[error("{0} bytes are not a multiple of the block size, {BLOCK_BYTES} bytes")]
     Unaligned(u64),
     /// A range that is empty or not within the volume.
-    #[error("{length} bytes at {offset}: the volume has {bytes}")]
+    #[error("{length} bytes at offset {offset} exceed the volume of {bytes} bytes")]
     Range {
         /// The offset.
         offset: u64,
@@ -25,7 +25,7 @@ pub enum VolumeError {
         bytes: u64,
     },
     /// A range that is too long for one request.
-    #[error("{length} bytes in one request: at most {longest}")]
+    #[error("request too long: {length} bytes, the limit is {longest}")]
     TooLong {
         /// The length.
         length: u64,
@@ -33,10 +33,10 @@ pub enum VolumeError {
         longest: u64,
     },
     /// No server that answers has such a volume.
-    #[error("no volume '{0}' on these servers: `dunlin volume create` makes one")]
+    #[error("no volume '{0}' on these servers: create it with `dunlin volume create`")]
     Unknown(String),
     /// There is already a volume of this name.
-    #[error("there is a volume '{name}' at {address}")]
+    #[error("the volume '{name}' already exists at {address}")]
     Exists {
         /// The name.
         name: String,
@@ -44,10 +44,10 @@ pub enum VolumeError {
         address: String,
     },
     /// The servers are not in the order in which the volume was created.
-    #[error("{0}: give the servers in the order in which the volume was made")]
+    #[error("{0}: specify the servers in the order in which the volume was created")]
     Order(String),
     /// Too few copies are available. The operation may have been executed.
-    #[error("{have} of {want} copies that are needed can be had: {why}")]
+    #[error("only {have} of {want} required copies are available: {why}")]
     TooFew {
         /// Number of copies that answer and have lost nothing.
         have: u32,
@@ -57,13 +57,13 @@ pub enum VolumeError {
         why: String,
     },
     /// Another client has opened the volume since, and this one can no longer be used.
-    #[error("the volume was opened anew elsewhere: this client may not use it any more")]
+    #[error("the volume was opened again elsewhere: this client can no longer use it")]
     Replaced,
     /// All copies of a block are damaged.
-    #[error("block {0} cannot be read from any copy")]
+    #[error("cannot read block {0} from any copy")]
     Damaged(u64),
     /// The maximum number of opens of the volume, or of writes in one open, is reached.
-    #[error("no more {0}")]
+    #[error("out of {0}")]
     Exhausted(&'static str),
     /// A server refused, or did not answer.
     #[error("{address}: {source}")]
@@ -74,10 +74,10 @@ pub enum VolumeError {
         source: CallError,
     },
     /// A server's answer is not understood by this version.
-    #[error("{0} does not speak this version's protocol")]
+    #[error("{0} does not support this version's protocol")]
     Strange(String),
     /// A system error.
-    #[error("the system: {0}")]
+    #[error("system error: {0}")]
     System(String),
 }
 

@@ -120,7 +120,7 @@ impl Orders {
         self.hear();
         match self.is_urgent() || self.out & servers != 0 {
             true => Err(VolumeError::System(
-                "another copy was lost meanwhile, or the volume is closed".into(),
+                "another copy was lost in the meantime, or the volume is closed".into(),
             )),
             false => Ok(()),
         }
@@ -191,7 +191,7 @@ impl Keeper {
                 Ok(()) => {}
                 Err(VolumeError::Replaced) => return Err(VolumeError::Replaced),
                 Err(error) => {
-                    tracing::debug!(%error, server, "a copy cannot be brought back yet");
+                    tracing::debug!(%error, server, "cannot bring back a copy yet");
                 }
             }
         }
@@ -247,7 +247,7 @@ impl Keeper {
         };
         if known.shape != self.shape || usize::from(known.place) != server {
             return Err(VolumeError::Order(format!(
-                "{address} has another volume of this name"
+                "{address} has a different volume of this name"
             )));
         }
         let promise = Promise {
@@ -318,7 +318,7 @@ impl Keeper {
             }
         }
         if let Err(have) = is_enough(&self.shape, promised) {
-            let why = "a copy that was lost is built from the others".into();
+            let why = "a lost copy is being rebuilt from the others".into();
             return Err(VolumeError::TooFew {
                 have,
                 want: self.shape.majority(),
@@ -356,7 +356,7 @@ impl Keeper {
             }
             Err(VolumeError::Replaced) => return Err(VolumeError::Replaced),
             Err(error) => {
-                tracing::debug!(%error, "the volume cannot be opened anew yet");
+                tracing::debug!(%error, "cannot open the volume again yet");
                 self.orders.wait(TRY_EVERY);
             }
         }

@@ -67,13 +67,13 @@ pub(super) fn agree(
     };
     if usize::from(one.shape.servers) != found.len() {
         let (made, given) = (one.shape.servers, found.len());
-        let words = format!("the volume was made on {made} servers, and {given} are given");
+        let words = format!("the volume was created on {made} servers, but {given} are given");
         return Err(VolumeError::Order(words));
     }
     known.try_for_each(|(server, link, described)| {
         let address = link.address();
         if described.shape != one.shape {
-            let words = format!("{address} has another volume of this name");
+            let words = format!("{address} has a different volume of this name");
             return Err(VolumeError::Order(words));
         }
         match usize::from(described.place) == server {
@@ -81,7 +81,7 @@ pub(super) fn agree(
             false => {
                 let place = described.place + 1;
                 Err(VolumeError::Order(format!(
-                    "{address} is number {place} of the volume"
+                    "{address} is server number {place} of the volume"
                 )))
             }
         }
@@ -108,7 +108,7 @@ fn too_few<T>(shape: &Shape, have: u32, results: &[Result<T, VolumeError>]) -> V
         have,
         want: shape.majority(),
         why: why.map_or_else(
-            || "the others have lost what they had, and are not built anew yet".to_owned(),
+            || "the others have lost their data and are not rebuilt yet".to_owned(),
             ToString::to_string,
         ),
     }
@@ -124,7 +124,7 @@ fn set<'a, T: 'a>(some: impl IntoIterator<Item = &'a Option<T>>) -> u64 {
 pub(super) fn promise(volume: u64, epoch: u64, mine: Option<Mine>) -> Result<Promise, VolumeError> {
     if epoch > Version::MOST_EPOCHS {
         return Err(VolumeError::Exhausted(
-            "opens of this volume: copy it to another",
+            "opens of this volume: copy it to a new one",
         ));
     }
     let owner = mine.map_or_else(crate::random, |mine| Ok(mine.owner));

@@ -199,7 +199,7 @@ impl<'a> Members<'a> {
                 match found {
                     Some(found) => copied.push(found),
                     None => {
-                        tracing::warn!(server, block = one.0, "a copy could not give a block");
+                        tracing::warn!(server, block = one.0, "a copy could not deliver a block");
                         wanted.push(one);
                     }
                 }

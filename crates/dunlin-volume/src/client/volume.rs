@@ -113,7 +113,7 @@ impl Volume {
                 Err(error @ (VolumeError::TooFew { .. } | VolumeError::Server { .. }))
                     if Instant::now() < until =>
                 {
-                    tracing::debug!(%error, "the volume cannot be opened yet");
+                    tracing::debug!(%error, "cannot open the volume yet");
                     std::thread::sleep(TRY_EVERY);
                 }
                 Err(error) => return Err(error),
@@ -382,7 +382,7 @@ impl Volume {
                     return;
                 }
                 Err(error) => {
-                    tracing::warn!(server, %error, "a copy of the volume is out");
+                    tracing::warn!(server, %error, "lost a copy of the volume");
                     return self.engine.lose(server, Instant::now());
                 }
             }

@@ -16,7 +16,7 @@ pub enum NbdAddress {
 /// A text is not a valid address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is not unix:PATH or tcp:HOST:PORT, such as unix:/run/birds.sock or tcp:127.0.0.1:10809"
+    "invalid address '{0}': write unix:PATH or tcp:HOST:PORT, such as unix:/run/birds.sock or tcp:127.0.0.1:10809"
 )]
 pub struct NbdAddressError(String);
 

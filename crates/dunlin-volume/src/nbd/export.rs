@@ -44,7 +44,7 @@ pub enum ExportError {
         source: io::Error,
     },
     /// The system cannot wait.
-    #[error("the system: {0}")]
+    #[error("system error: {0}")]
     System(#[from] io::Error),
     /// The volume can no longer be used.
     #[error(transparent)]
@@ -259,7 +259,7 @@ impl Export {
         if self.clients.len() >= MOST_CLIENTS {
             tracing::warn!(
                 MOST_CLIENTS,
-                "an NBD client was refused: there are as many as may be"
+                "refused an NBD client: the limit of clients is reached"
             );
             return true;
         }

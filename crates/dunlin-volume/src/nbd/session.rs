@@ -186,7 +186,10 @@ impl Session {
         if !self.is_exported(name) {
             let most = name.len().min(LONGEST_NAME);
             let name = String::from_utf8_lossy(&name[..most]).into_owned();
-            let words = format!("'{name}' is not exported here, '{}' is", self.exported.name);
+            let words = format!(
+                "'{name}' is not exported here, but '{}' is",
+                self.exported.name
+            );
             return self.reply(option, reply::ERR_UNKNOWN, words.as_bytes());
         }
         let mut data = info::EXPORT.to_be_bytes().to_vec();

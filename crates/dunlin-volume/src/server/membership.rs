@@ -52,7 +52,10 @@ impl Service {
         for copy in lock(&self.state).copies.values() {
             let other = &copy.described.shape;
             if other.name == shape.name || other.id == shape.id {
-                return refuse(code::EXISTS, format!("there is a volume '{}'", other.name));
+                return refuse(
+                    code::EXISTS,
+                    format!("the volume '{}' already exists", other.name),
+                );
             }
             taken = taken.saturating_add(other.bytes_of_server());
         }
@@ -62,7 +65,7 @@ impl Service {
             return refuse(
                 code::FULL,
                 format!(
-                    "{wanted} bytes for the volume: {taken} of {capacity} are taken (capacity)"
+                    "not enough space: the volume needs {wanted} bytes, {taken} of {capacity} are taken (capacity)"
                 ),
             );
         }
@@ -87,8 +90,9 @@ impl Service {
             protocol,
         } = decode(request.payload()).ok_or_else(malformed)?;
         if protocol != PROTOCOL {
-            let why =
-                format!("the client speaks protocol {protocol} of volumes, this server {PROTOCOL}");
+            let why = format!(
+                "the client uses protocol {protocol} of volumes, but this server uses {PROTOCOL}"
+            );
             return Err(HandlerError::new(code::MALFORMED, why));
         }
         if epoch > Version::MOST_EPOCHS {

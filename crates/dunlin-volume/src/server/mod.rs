@@ -78,12 +78,12 @@ pub enum BlockServerError {
         source: std::io::Error,
     },
     /// Another server uses the folder.
-    #[error("{}: another process has it open", .0.display())]
+    #[error("{}: in use by another process", .0.display())]
     InUse(PathBuf),
     /// A file is damaged.
     #[error(
-        "{} is damaged at byte {offset}: {why}. Move the folder away and start the server anew: it copies what it had \
-         from the others",
+        "{} is damaged at byte {offset}: {why}. Move the directory away and restart the server: it then copies its \
+         data from the others",
         file.display()
     )]
     Damaged {
@@ -231,7 +231,7 @@ fn handlers(mut server: ServerBuilder, service: &Arc<Service>) -> ServerBuilder 
 fn malformed() -> HandlerError {
     HandlerError::new(
         code::MALFORMED,
-        "no such request, or blocks that are not here",
+        "unknown request, or blocks that do not exist here",
     )
 }
 
@@ -244,6 +244,6 @@ fn unknown() -> HandlerError {
 fn replaced(epoch: u64) -> HandlerError {
     HandlerError::new(
         code::REPLACED,
-        format!("the volume was opened anew: its epoch is {epoch}"),
+        format!("the volume was opened again: its epoch is {epoch}"),
     )
 }

@@ -72,7 +72,7 @@ impl Folder {
             let described = read(&bytes).ok_or(BlockServerError::Damaged {
                 file: path,
                 offset: 0,
-                why: "not what the server has written of a volume",
+                why: "not a valid description of a volume",
             })?;
             state
                 .copies

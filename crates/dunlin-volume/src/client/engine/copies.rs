@@ -37,7 +37,7 @@ impl Engine {
     }
 
     fn stall(&mut self, now: Instant) {
-        tracing::warn!("too few copies of the volume answer: it waits for more");
+        tracing::warn!("not enough copies of the volume respond: requests wait until more do");
         self.condition = Condition::Stalled(now);
         for server in 0..self.copies.len() {
             self.lose(server, now);
@@ -151,7 +151,7 @@ impl Engine {
                 self.over(VolumeError::TooFew {
                     have: self.in_sync().count_ones(),
                     want: self.shape.majority(),
-                    why: format!("no more of them have answered for {:?}", self.patience),
+                    why: format!("no others have responded for {:?}", self.patience),
                 });
             }
             return;
@@ -165,7 +165,7 @@ impl Engine {
                 .fold(late, |late, server| late | 1 << server)
         });
         for server in each(late) {
-            tracing::warn!(server, after = ?self.replace_after, "a copy does not answer");
+            tracing::warn!(server, after = ?self.replace_after, "a copy does not respond");
             self.lose(server, now);
         }
     }

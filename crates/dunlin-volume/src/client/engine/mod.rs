@@ -406,7 +406,7 @@ impl Engine {
                 self.over(VolumeError::Replaced);
             }
             (Err(error), _) => {
-                tracing::warn!(server, %error, "a copy of the volume is out");
+                tracing::warn!(server, %error, "lost a copy of the volume");
                 self.lose(server, now);
             }
         }
@@ -415,7 +415,11 @@ impl Engine {
     /// A block could not be read from a copy: tries another one.
     fn elsewhere(&mut self, server: usize, index: usize, now: Instant) {
         let part = &mut self.parts[index];
-        tracing::warn!(server, block = part.first, "a copy could not give a block");
+        tracing::warn!(
+            server,
+            block = part.first,
+            "a copy could not deliver a block"
+        );
         part.done |= 1 << server;
         self.send(index, now);
     }

@@ -55,7 +55,7 @@ impl Writer {
         let mut group = vec![0; GROUP_HEAD];
         let (Kept { moved, zeros }, end) = self.collect(number, &bytes, &mut group);
         if end != length {
-            let why = "it was whole when it was written";
+            let why = "it was complete when it was written";
             return Err(BlockServerError::Damaged {
                 file: path,
                 offset: end,

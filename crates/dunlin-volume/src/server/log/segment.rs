@@ -216,7 +216,7 @@ fn read_file(
             // It was created, and nothing was written to it.
             return fs::remove_file(&path).map_err(failed);
         }
-        return Err(damaged(0, "not a file of a block server's log"));
+        return Err(damaged(0, "not a log file of a block server"));
     };
     let drawn = u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|n| head[16 + n]));
     let file = File::open(&path).map_err(failed)?;
@@ -232,7 +232,7 @@ fn read_file(
         state.apply(record, Some((number, at)));
     });
     if end < bytes.len() && (follows || !is_last) {
-        return Err(damaged(end, "no whole group, and others follow it"));
+        return Err(damaged(end, "incomplete group, followed by others"));
     }
     if bytes.len() == FILE_HEAD {
         // Each start creates one, which stays empty if nothing is written.
@@ -248,7 +248,7 @@ fn read_file(
         }
         if end < bytes.len() {
             let cut = bytes.len() - end;
-            tracing::info!(path = %path.display(), cut, "a torn tail of the log was cut off");
+            tracing::info!(path = %path.display(), cut, "removed an incomplete write at the end of the log");
         }
     }
     if let Some(segment) = state.segments.get_mut(&number) {

@@ -53,7 +53,7 @@ impl std::fmt::Debug for Queue {
 fn no_log() -> HandlerError {
     HandlerError::new(
         code::LOG,
-        "the log cannot be written any more: see the server's own log",
+        "cannot write the log any more: see the server's own log",
     )
 }
 
@@ -165,7 +165,7 @@ impl LogThread {
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => "its thread panicked".into(),
             };
-            tracing::error!(why, "the log of the blocks cannot be written any more");
+            tracing::error!(why, "cannot write the log of the blocks any more");
             writer.log.fail();
         })?;
         let log = Arc::clone(log);
