@@ -121,7 +121,10 @@ impl Front {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
     /// It is shorter than a header, or the length of its payload is not what the header says.
-    #[error("a SEND of {received} bytes that speaks of a payload of {payload} after {SEND_HEADER_BYTES} bytes of header")]
+    #[error(
+        "wrong length of a SEND: {received} bytes, for a payload of {payload} after {SEND_HEADER_BYTES} bytes of \
+         header"
+    )]
     Length {
         /// The received length.
         received: usize,
@@ -129,7 +132,7 @@ pub enum HeaderError {
         payload: u32,
     },
     /// An unknown kind or flag.
-    #[error("a SEND of kind {kind} with flags {flags:#x}")]
+    #[error("unknown SEND: kind {kind}, flags {flags:#x}")]
     Kind {
         /// The kind.
         kind: u8,
@@ -137,7 +140,10 @@ pub enum HeaderError {
         flags: u8,
     },
     /// A fragment beyond its message, or a message too long to be sent.
-    #[error("a fragment of {bytes} bytes at {offset} of a message of {total}; messages of more than {MAX_SEND_BYTES} are written")]
+    #[error(
+        "invalid fragment: {bytes} bytes at offset {offset} of a message of {total}; messages of more than \
+         {MAX_SEND_BYTES} are sent by WRITE"
+    )]
     Fragment {
         /// Its offset.
         offset: u32,

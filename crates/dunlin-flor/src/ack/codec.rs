@@ -51,10 +51,13 @@ pub struct Ack {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AckError {
     /// The packet is too short, too long, or ends within a number.
-    #[error("an acknowledgement of {0} bytes: the header has {ACK_HEADER_BYTES}, each of 1 to {ACK_NUMBERS} numbers 4")]
+    #[error(
+        "invalid length of an acknowledgement: {0} bytes; the header has {ACK_HEADER_BYTES}, and each of 1 to \
+         {ACK_NUMBERS} numbers 4"
+    )]
     Length(usize),
     /// The bitmap has bits for numbers that are not in the packet.
-    #[error("bitmap {bitmap:#010x} for {count} numbers")]
+    #[error("bitmap {bitmap:#010x} does not fit {count} numbers")]
     Bitmap {
         /// The bitmap.
         bitmap: u32,
@@ -62,7 +65,7 @@ pub enum AckError {
         count: usize,
     },
     /// A global number beyond 64 bits.
-    #[error("least number {least} and {distance} more")]
+    #[error("sequence numbers out of range: least number {least} and {distance} more")]
     Number {
         /// The least number.
         least: u64,

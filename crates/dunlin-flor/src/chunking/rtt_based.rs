@@ -42,7 +42,10 @@ pub struct ChunkingParameters {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParameterError {
     /// A size is out of range.
-    #[error("units of {unit} bytes and chunks of at most {max}: a chunk is at least one unit, a unit at least one byte")]
+    #[error(
+        "invalid chunking: units of {unit} bytes and chunks of at most {max}; a chunk must be at least one unit, a \
+         unit at least one byte"
+    )]
     Sizes {
         /// Length of a unit in bytes.
         unit: u32,
@@ -50,10 +53,10 @@ pub enum ParameterError {
         max: u32,
     },
     /// A weight is out of range.
-    #[error("weights of the averages are above 0 and at most 1")]
+    #[error("the weights of the averages must be above 0 and at most 1")]
     Weights,
     /// The range of expected round trips is empty.
-    #[error("beta_min must be at least 0, and beta_max greater")]
+    #[error("beta_min must be at least 0, and beta_max greater than beta_min")]
     Ratios,
 }
 

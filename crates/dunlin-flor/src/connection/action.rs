@@ -91,10 +91,10 @@ pub enum Failure {
     #[error("the peer has no memory for the message")]
     Refused,
     /// The connection has failed. The message may or may not have been delivered.
-    #[error("the connection has lost its last queue pair: connect again; the message may have been delivered")]
+    #[error("the connection lost its last queue pair: connect again; the message may have been delivered")]
     ConnectionLost,
     /// Given up by [`super::Connection::abandon`]. The message may or may not have been delivered.
-    #[error("the message was given up by its sender; it may have been delivered")]
+    #[error("the message was abandoned by its sender; it may have been delivered")]
     Abandoned,
 }
 
@@ -102,13 +102,16 @@ pub enum Failure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LostBy {
     /// Nothing that was sent is acknowledged, and there is no backup to try.
-    #[error("the peer has acknowledged nothing for {timeouts} timeouts in a row, and no backup queue pair is connected")]
+    #[error(
+        "the peer has not acknowledged anything for {timeouts} consecutive timeouts, and no backup queue pair is \
+         connected"
+    )]
     Silence {
         /// Number of timeouts of one work request, each up to twice as long as the previous one.
         timeouts: u32,
     },
     /// The device reports that the queue pair in use has failed, and there is no backup.
-    #[error("the queue pair in use has failed, and no backup queue pair is connected")]
+    #[error("the active queue pair failed, and no backup queue pair is connected")]
     QueuePair,
 }
 

@@ -36,7 +36,7 @@ use paths::Paths;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// A limit is zero or too large.
-    #[error("{name} is {value}: choose {least} to {most}")]
+    #[error("{name} is {value}: it must be from {least} to {most}")]
     Limit {
         /// Name of the limit.
         name: &'static str,
@@ -53,7 +53,7 @@ pub enum ConfigError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
     /// It is longer than offsets can express.
-    #[error("a message of {bytes} bytes: {limit} at most, by the units and bits of chunk offsets")]
+    #[error("message too long: {bytes} bytes, the limit is {limit}, given the units and bits of chunk offsets")]
     TooLong {
         /// Length in bytes.
         bytes: u32,
@@ -61,7 +61,7 @@ pub enum SubmitError {
         limit: u64,
     },
     /// Too many messages are not finished.
-    #[error("{limit} messages are under way: wait until one is finished")]
+    #[error("too many messages in flight: the limit is {limit}; wait until one is finished")]
     Full {
         /// Maximum number of messages.
         limit: usize,

@@ -51,7 +51,7 @@ impl<D: Device> CompletionQueue for FlorCompletionQueue<D> {
         if !self.completions.has_channel() {
             return Err(VerbsError::Invalid {
                 argument: "notify",
-                why: "the completion queue has no channel".to_owned(),
+                why: "the completion queue was created without a channel".to_owned(),
             });
         }
         self.completions.arm(notify);

@@ -70,7 +70,7 @@ impl<D: Device> FlorDevice<D> {
         if !missing.is_empty() {
             return Err(VerbsError::Unsupported {
                 device: device.attributes().name.clone(),
-                what: format!("{missing:?}, which Flor over {transport} needs"),
+                what: format!("{missing:?}, required by Flor over {transport}"),
             });
         }
         let attributes = attributes(device.attributes(), &config);
@@ -96,7 +96,7 @@ impl<D: Device> FlorDevice<D> {
         }
         Err(VerbsError::Invalid {
             argument: "domain",
-            why: "of another device".to_owned(),
+            why: "belongs to another device".to_owned(),
         })
     }
 }
@@ -278,7 +278,7 @@ unsafe impl<D: Device> Device for FlorDevice<D> {
             ReceiveQueueConfig::Shared(_) => {
                 return Err(VerbsError::Invalid {
                     argument: "receive_queue",
-                    why: "of another protection domain".to_owned(),
+                    why: "belongs to another protection domain".to_owned(),
                 })
             }
         };

@@ -19,7 +19,12 @@ pub struct WriteLayout {
 
 /// A layout that leaves too few bits for one of the two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} bits of chunk offset: choose 1 to {max}, so that {min} bits remain to tell messages apart", max = WriteLayout::MAX_OFFSET_BITS, min = 31 - WriteLayout::MAX_OFFSET_BITS)]
+#[error(
+    "invalid number of chunk offset bits {0}: it must be from 1 to {max}, so that {min} bits remain to tell messages \
+     apart",
+    max = WriteLayout::MAX_OFFSET_BITS,
+    min = 31 - WriteLayout::MAX_OFFSET_BITS
+)]
 pub struct LayoutError(pub u32);
 
 impl WriteLayout {

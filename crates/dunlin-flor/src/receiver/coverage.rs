@@ -2,7 +2,10 @@
 
 /// A chunk that is not part of the message: beyond its end, or not in whole units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a chunk of {bytes} bytes at unit {offset_units} of a message of {message_bytes} bytes, units of {unit_bytes}")]
+#[error(
+    "chunk out of range: {bytes} bytes at unit {offset_units} of a message of {message_bytes} bytes, with units of \
+     {unit_bytes}"
+)]
 pub struct OutOfMessage {
     /// Its offset according to the sender.
     pub offset_units: u32,

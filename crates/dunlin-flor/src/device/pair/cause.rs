@@ -9,30 +9,30 @@ pub(crate) enum Cause {
     #[error("{0}")]
     Lost(LostBy),
     /// The underlying device failed.
-    #[error("the device below: {0}")]
+    #[error("underlying device: {0}")]
     Device(String),
     /// The peer's end is closed.
     #[error("the peer has closed its end")]
     PeerClosed,
     /// The peer owes a message, and nothing has arrived.
-    #[error("nothing has come from the peer for {milliseconds} ms")]
+    #[error("nothing received from the peer for {milliseconds} ms")]
     Silent {
         /// The duration, not counting time in which this side did not poll.
         milliseconds: u64,
     },
     /// The peer has refused a request.
-    #[error("the peer has refused a request")]
+    #[error("the peer refused a request")]
     Refused,
     /// This side has refused a request of the peer.
-    #[error("a request of the peer was refused")]
+    #[error("refused a request from the peer")]
     RefusedPeer,
     /// The peer violated the protocol.
-    #[error("the peer broke Flor's protocol")]
+    #[error("the peer violated Flor's protocol")]
     Violation,
     /// A completion queue overran.
-    #[error("a completion queue of it has overrun")]
+    #[error("one of its completion queues overran")]
     Overrun,
     /// This side ended it.
-    #[error("this side has ended it")]
+    #[error("closed by this side")]
     Ended,
 }
