@@ -154,7 +154,8 @@ fn check_device<D: Device>(device: &D, design: &Design, wakes: bool) -> Result<(
     };
     if design.tail_sync == TailSync::PollMessage && attributes.placement != Placement::InOrder {
         return unsupported(
-            "polling messages needs WRITEs placed in address order; polling lengths (TailSync::PollLength) does not",
+            "polling messages requires WRITEs that are placed in address order; polling lengths (TailSync::PollLength) \
+             does not",
         );
     }
     let rc = attributes.transports.rc;
@@ -165,13 +166,13 @@ fn check_device<D: Device>(device: &D, design: &Design, wakes: bool) -> Result<(
         wakes || design.tail_sync == TailSync::CompletionQueue,
     );
     if !rc.contains(needed) {
-        return unsupported(&format!("RC has no {:?}", needed - rc));
+        return unsupported(&format!("RC does not support {:?}", needed - rc));
     }
     if attributes.max_inline_bytes < 8 {
-        return unsupported("pointers are sent inline, which takes 8 bytes");
+        return unsupported("pointers are sent inline, which requires 8 bytes");
     }
     if attributes.max_send_requests < SEND_REQUESTS {
-        return unsupported("its send queues are shorter than 128 entries");
+        return unsupported("its send queues have fewer than 128 entries");
     }
     Ok(())
 }

@@ -225,23 +225,23 @@ impl Design {
         {
             // RB² §IV-B requires α > β; equality is the case without synchronisation-ahead transmission.
             if transmit_slots == 0 || advance_slots < transmit_slots {
-                return contradiction("α is at least β, and β at least 1");
+                return contradiction("α must be at least β, and β at least 1");
             }
         }
         if matches!(self.batching, Batching::InFlight { most: 0 }) {
-            return contradiction("at least one WRITE may be under way");
+            return contradiction("at least one WRITE must be allowed in flight");
         }
         if self.push_slots == 0 {
-            return contradiction("γ is at least 1");
+            return contradiction("γ must be at least 1");
         }
         if self.polls_messages() && self.batching != Batching::Off {
-            return contradiction("messages that are polled are their own tail: no batching");
+            return contradiction("polled messages are their own tail, so they cannot be batched");
         }
         if !self.mirrored && self.batching != Batching::Off {
-            return contradiction("without an array at the producer there is nothing to batch in");
+            return contradiction("without an array at the producer, messages cannot be batched");
         }
         if self.layout == Layout::LinkedSlots && self.batching != Batching::Off {
-            return contradiction("linked slots do not lie side by side: no batching");
+            return contradiction("linked slots are not adjacent, so they cannot be batched");
         }
         // A message with a separate tail may wait in the array for an entry of the send queue, and is then sent
         // together with the next one, so the messages need adjacent places.

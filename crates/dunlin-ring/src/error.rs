@@ -8,13 +8,13 @@ use dunlin_verbs::{CompletionStatus, PostErrorKind, VerbsError};
 #[non_exhaustive]
 pub enum ConfigError {
     /// The design's choices contradict each other.
-    #[error("the design contradicts itself: {what}")]
+    #[error("contradictory design: {what}")]
     Design {
         /// The contradiction.
         what: &'static str,
     },
     /// A size or count is out of range.
-    #[error("{what} is {value}: {range}")]
+    #[error("{what} is {value}: it must be {range}")]
     Range {
         /// Name of the setting.
         what: &'static str,
@@ -24,7 +24,7 @@ pub enum ConfigError {
         range: &'static str,
     },
     /// The configurations of the two sides differ.
-    #[error("the two sides disagree about {what}: {ours} here, {theirs} there")]
+    #[error("configuration mismatch: {what} is {ours} here, but {theirs} at the peer")]
     Disagreement {
         /// Name of the setting.
         what: &'static str,
@@ -34,7 +34,7 @@ pub enum ConfigError {
         theirs: u64,
     },
     /// The device does not support this design.
-    #[error("the device {device} cannot carry this ring: {what}")]
+    #[error("the device {device} does not support this ring: {what}")]
     Unsupported {
         /// The device's name.
         device: String,
@@ -51,7 +51,7 @@ pub enum ConfigError {
 #[non_exhaustive]
 pub enum Violation {
     /// A tail beyond the ring, or one that moved backwards.
-    #[error("its tail moved by {by} units where {room} are free")]
+    #[error("its tail moved by {by} units, but only {room} are free")]
     Tail {
         /// By how much it moved.
         by: u64,
@@ -59,7 +59,7 @@ pub enum Violation {
         room: u64,
     },
     /// A head beyond what was sent, or one that moved backwards.
-    #[error("its head moved by {by} units where {sent} were sent")]
+    #[error("its head moved by {by} units, but only {sent} were sent")]
     Head {
         /// By how much it moved.
         by: u64,
@@ -67,7 +67,7 @@ pub enum Violation {
         sent: u64,
     },
     /// A message longer than agreed, or one that extends beyond the tail.
-    #[error("a message of {length} bytes: at most {limit} here")]
+    #[error("message too long: {length} bytes, the limit here is {limit}")]
     Length {
         /// The length in its header.
         length: u64,
@@ -75,10 +75,10 @@ pub enum Violation {
         limit: u64,
     },
     /// An invalid header.
-    #[error("a message header that is none")]
+    #[error("invalid message header")]
     Header,
     /// A link to a slot that does not exist.
-    #[error("a link to slot {slot} of {slots}")]
+    #[error("link to slot {slot}, but there are {slots} slots")]
     Link {
         /// The slot that it names.
         slot: u64,
@@ -86,10 +86,10 @@ pub enum Violation {
         slots: u64,
     },
     /// An end of the ring at an impossible position.
-    #[error("an end of the ring that lies behind us")]
+    #[error("the end of the ring is behind the current position")]
     End,
     /// A WRITE with immediate data in a design that has none.
-    #[error("a notification without its immediate data")]
+    #[error("a notification without immediate data")]
     Immediate,
 }
 
@@ -98,13 +98,13 @@ pub enum Violation {
 #[non_exhaustive]
 pub enum RingError {
     /// The peer's process or queue pair is gone.
-    #[error("the peer of the ring is gone")]
+    #[error("the peer of the ring has disconnected")]
     PeerLost,
     /// A work request failed.
     #[error("a work request of the ring failed: {0}")]
     Request(CompletionStatus),
     /// The queue pair does not accept work requests.
-    #[error("the queue pair of the ring does not take work: {0}")]
+    #[error("the queue pair of the ring does not accept work requests: {0}")]
     Post(PostErrorKind),
     /// The completion queue lost completions.
     #[error("the ring's completion queue of {limit} entries overran")]
@@ -113,11 +113,14 @@ pub enum RingError {
         limit: usize,
     },
     /// The peer violated the protocol.
-    #[error("the peer broke the rules of the ring: {0}")]
+    #[error("the peer violated the protocol of the ring: {0}")]
     Violation(#[from] Violation),
     /// This process was made by `fork()` after the ring was created: the ring belongs to the parent, which can continue
     /// to use it.
-    #[error("this process was forked after the ring was made, and it is the parent's: connect anew in the child")]
+    #[error(
+        "this process was forked after the ring was created, and the ring belongs to the parent: connect again in the \
+         child"
+    )]
     Forked,
 }
 
@@ -135,7 +138,7 @@ pub enum SendError {
     #[error("the ring is full")]
     Full,
     /// The ring does not carry messages of this length.
-    #[error("a message of {bytes} bytes, where {limit}")]
+    #[error("invalid message length: {bytes} bytes, but {limit}")]
     Length {
         /// Length of the message in bytes.
         bytes: usize,
@@ -162,8 +165,8 @@ pub enum LengthLimit {
 impl std::fmt::Display for LengthLimit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::AtMost(bytes) => write!(f, "at most {bytes} fit"),
-            Self::Exactly(bytes) => write!(f, "all have {bytes}"),
+            Self::AtMost(bytes) => write!(f, "at most {bytes} bytes fit"),
+            Self::Exactly(bytes) => write!(f, "all messages have {bytes} bytes"),
         }
     }
 }

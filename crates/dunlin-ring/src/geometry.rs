@@ -68,18 +68,26 @@ impl Geometry {
         design.check()?;
         let range = |what, value, range| Err(ConfigError::Range { what, value, range });
         if !slots.is_power_of_two() || !SLOTS.contains(slots) {
-            return range("the number of slots", *slots, "a power of two, 4 to 2^20");
+            return range(
+                "the number of slots",
+                *slots,
+                "a power of two from 4 to 2^20",
+            );
         }
         if *slot_bytes < 2 * HEADER_BYTES || slot_bytes % HEADER_BYTES != 0 {
             return range(
                 "the size of a slot",
                 *slot_bytes,
-                "a multiple of 8, at least 16",
+                "a multiple of 8, and at least 16",
             );
         }
         let array = slots.checked_mul(*slot_bytes);
         let Some(array) = array.filter(|&bytes| bytes <= ARRAY_BYTES_MAX) else {
-            return range("the size of a slot", *slot_bytes, "16 GiB in all slots");
+            return range(
+                "the size of a slot",
+                *slot_bytes,
+                "small enough for 16 GiB in all slots",
+            );
         };
         let (unit_bytes, units) = match design.layout {
             Layout::BackToBack => {
@@ -127,7 +135,7 @@ impl Geometry {
                 return range(
                     "the length of a message",
                     bytes,
-                    "at least 1, and it fits into a good third of the ring",
+                    "at least 1, and small enough to fit into a good third of the ring",
                 );
             }
             let units = (prefix + bytes + suffix).div_ceil(unit_bytes) as u64;

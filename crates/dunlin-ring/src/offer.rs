@@ -145,7 +145,7 @@ impl Terms {
         let both = [
             ("which end of the ring this is", 3 - self.role, theirs.role),
             (
-                "the design, or how often heads are pushed",
+                "the design or the interval of pushed heads",
                 self.design,
                 theirs.design,
             ),

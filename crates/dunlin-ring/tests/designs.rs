@@ -193,7 +193,7 @@ fn lengths_that_do_not_fit_are_refused_with_the_limit() {
     let wrong = producer.try_send(&[0; 41]).unwrap_err();
     assert_eq!(
         wrong.to_string(),
-        "a message of 41 bytes, where all have 40"
+        "invalid message length: 41 bytes, but all messages have 40 bytes"
     );
 }
 
@@ -226,7 +226,7 @@ fn both_sides_must_be_configured_alike() {
         let producer = UnconnectedProducer::new(&device(), &ours).unwrap();
         let consumer = UnconnectedConsumer::new(&device(), &theirs).unwrap();
         let error = producer.connect(&consumer.offer()).unwrap_err();
-        assert!(error.to_string().contains("disagree"), "{error}");
+        assert!(error.to_string().contains("mismatch"), "{error}");
     }
     let one = UnconnectedProducer::new(&device(), &ours).unwrap();
     let other = UnconnectedProducer::new(&device(), &ours).unwrap();

@@ -28,7 +28,7 @@ impl<R: Region> Inbound<R> {
         let memory = region.memory();
         assert!(
             start % 8 == 0 && memory.contains(start, length),
-            "an array in its region"
+            "the array must be inside its region"
         );
         // SAFETY: `start` is in bounds of the window.
         let start = unsafe { memory.start().add(start) };
@@ -43,7 +43,7 @@ impl<R: Region> Inbound<R> {
     fn at(&self, offset: usize, length: usize) -> NonNull<u8> {
         assert!(
             offset <= self.length && length <= self.length - offset,
-            "inside the array"
+            "the range must be inside the array"
         );
         // SAFETY: in bounds, as just checked.
         unsafe { self.start.add(offset) }
@@ -53,7 +53,7 @@ impl<R: Region> Inbound<R> {
     /// afterwards.
     #[inline(always)]
     pub(crate) fn word(&self, offset: usize) -> u64 {
-        assert!(offset % 8 == 0, "a word stands on 8 bytes");
+        assert!(offset % 8 == 0, "a word must be aligned to 8 bytes");
         // SAFETY: in bounds and aligned; anyone may change it at any time.
         let word = unsafe { AtomicU64::from_ptr(self.at(offset, 8).as_ptr().cast()) };
         u64::from_le(word.load(Ordering::Acquire))

@@ -143,7 +143,7 @@ impl<'a> Message<'a> {
 #[cold]
 #[inline(never)]
 fn outside(offset: usize, length: usize, message: usize) -> ! {
-    panic!("{length} bytes at {offset} of a message of {message} bytes");
+    panic!("range of {length} bytes at offset {offset} exceeds the message of {message} bytes");
 }
 
 #[cfg(test)]
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "3 bytes at 98 of a message of 100 bytes")]
+    #[should_panic(expected = "range of 3 bytes at offset 98 exceeds the message of 100 bytes")]
     fn does_not_read_beyond_the_end() {
         let bytes = [0; 100];
         let _ = Message::private(&bytes).array::<3>(98);

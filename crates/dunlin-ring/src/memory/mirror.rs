@@ -31,11 +31,11 @@ impl<R: Region> Mirror<R> {
         let memory = region.memory();
         assert!(
             first % 8 == 0 && memory.contains(first, length),
-            "an array in its region"
+            "the array must be inside its region"
         );
         assert!(
             !region.access().is_remote(),
-            "the producer's array is its own"
+            "the producer's array must not be accessible to peers"
         );
         // SAFETY: `first` is in bounds of the window.
         let start = unsafe { memory.start().add(first) };
@@ -97,7 +97,7 @@ impl<R: Region> Mirror<R> {
     fn at(&self, offset: usize, length: usize) -> NonNull<u8> {
         assert!(
             offset <= self.length && length <= self.length - offset,
-            "inside the array"
+            "the range must be inside the array"
         );
         // SAFETY: in bounds, as just checked.
         unsafe { self.start.add(offset) }

@@ -7,7 +7,7 @@ use crate::error::RingError;
 
 /// Space for one message in the producer's array. If dropped without [`Reservation::commit`], no message is sent.
 #[derive(Debug)]
-#[must_use = "a reservation that is not committed sends nothing"]
+#[must_use = "a reservation must be committed to send anything"]
 pub struct Reservation<'a, D: Device> {
     producer: &'a mut Producer<D>,
     offset: usize,
@@ -47,7 +47,7 @@ impl<'a, D: Device> Reservation<'a, D> {
     pub fn commit_first(self, length: usize) -> Result<(), RingError> {
         assert!(
             length <= self.length && self.producer.carries(length),
-            "a message within its reservation, of a length that the ring carries"
+            "a message must be within its reservation and of a length that the ring carries"
         );
         self.producer.commit(self.offset, length)
     }

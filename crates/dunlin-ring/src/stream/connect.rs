@@ -68,7 +68,7 @@ impl<D: Device> UnconnectedStream<D> {
     /// As for [`UnconnectedProducer::new`]. Also when the configuration has fixed-length messages, or a tail that is
     /// not a word in memory.
     pub fn new(device: &D, config: &RingConfig) -> Result<Self, ConfigError> {
-        let what = "a stream stands on rings with headers that write twice";
+        let what = "a stream requires rings with message headers and TailSync::WriteTwice, without HeadSync::LazyPull";
         if config.framing != crate::Framing::Header
             || config.design.tail_sync != crate::TailSync::WriteTwice
             || config.design.head_sync == crate::HeadSync::LazyPull

@@ -154,7 +154,7 @@ impl<D: Device> WriteHalf<D> {
             Err(SendError::Ring(error)) => Poll::Ready(Err(writing(error))),
             Err(SendError::Closed) => Poll::Ready(Err(io::Error::new(
                 ErrorKind::BrokenPipe,
-                "this side of the stream was shut down",
+                "this side of the stream has been shut down",
             ))),
             Err(error) => Poll::Ready(Err(io::Error::other(error))),
         }
