@@ -28,7 +28,7 @@ pub fn sort_alone(input: &Path, output: &Path) -> Result<Duration, FileError> {
     let (file, records) = summary::open(input)?;
     let read_of = |source| FileError::of(input, source);
     if u32::try_from(records).is_err() {
-        let words = "more records than one process sorts here: 2^32";
+        let words = "too many records for one process: the limit is 2^32";
         return Err(read_of(io::Error::other(words)));
     }
     let mut all = vec![0; records as usize * RECORD_BYTES];

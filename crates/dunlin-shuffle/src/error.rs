@@ -22,7 +22,7 @@ pub enum FileError {
     },
     /// Its length is not a multiple of a record's.
     #[error(
-        "{} has {bytes} bytes, which are no whole records of 100 bytes: {} are left over",
+        "the length of {} is {bytes} bytes, not a multiple of the record size of 100 bytes: {} bytes are left over",
         path.display(),
         bytes % 100
     )]
@@ -54,10 +54,10 @@ pub enum SortError {
     #[error(transparent)]
     Memory(#[from] TooLittleMemory),
     /// The number of workers is zero or too high.
-    #[error("{0} workers: from 1 to {max}", max = crate::WORKERS_MAX)]
+    #[error("invalid number of workers {0}: it must be from 1 to {max}", max = crate::WORKERS_MAX)]
     Workers(usize),
     /// A worker's process cannot be started.
-    #[error("worker {worker} cannot be started: {source}")]
+    #[error("cannot start worker {worker}: {source}")]
     Start {
         /// The worker, from 1 on.
         worker: usize,
@@ -78,8 +78,8 @@ pub enum SortError {
     },
     /// A worker has been silent for too long.
     #[error(
-        "worker {worker} (process {process}) has said nothing for {seconds} s while workers were {phase}: \
-         it stands still, or the machine is overloaded"
+        "worker {worker} (process {process}) has not responded for {seconds} s while workers were {phase}: it is \
+         stuck, or the machine is overloaded"
     )]
     Silent {
         /// The worker, from 1 on.
@@ -102,7 +102,7 @@ pub enum SortError {
         why: String,
     },
     /// A worker's message is invalid.
-    #[error("worker {worker} does not speak as a worker does: {why}")]
+    #[error("protocol violation by worker {worker}: {why}")]
     Protocol {
         /// The worker, from 1 on.
         worker: usize,
@@ -111,7 +111,7 @@ pub enum SortError {
     },
     /// The records that were written are not those of the input in order.
     #[error(
-        "the output is not the input in order: {} records of {}, checksum {:016x} of {:016x}, {} out of order",
+        "the output is not the sorted input: {} records of {}, checksum {:016x} of {:016x}, {} out of order",
         output.records, input.records, output.checksum, input.checksum, output.unordered
     )]
     Wrong {
@@ -121,7 +121,7 @@ pub enum SortError {
         output: Box<Summary>,
     },
     /// The caller has ended the sort.
-    #[error("interrupted before the end")]
+    #[error("interrupted")]
     Interrupted,
 }
 
@@ -130,31 +130,30 @@ pub enum SortError {
 pub(crate) enum WorkError {
     #[error(transparent)]
     File(#[from] FileError),
-    #[error("no server: {0}")]
+    #[error("cannot start the server: {0}")]
     Serve(#[from] ServeError),
-    #[error("no connection to worker {worker}: {source}")]
+    #[error("cannot connect to worker {worker}: {source}")]
     Connect { worker: usize, source: ConnectError },
-    #[error("no answer from worker {worker}: {source}")]
+    #[error("no response from worker {worker}: {source}")]
     Call { worker: usize, source: CallError },
-    #[error("sending to worker {worker}: {source}")]
+    #[error("cannot send to worker {worker}: {source}")]
     Transfer {
         worker: usize,
         source: TransferError,
     },
-    #[error("worker {worker} says what makes no sense: {what}")]
+    #[error("invalid message from worker {worker}: {what}")]
     Nonsense { worker: usize, what: &'static str },
-    #[error("records cannot be spilled: {0}")]
+    #[error("cannot spill records: {0}")]
     Spill(String),
     #[error(
-        "more than {runs} runs of {bytes} bytes were spilled, which the memory is too small to merge: \
-         give more (--memory)"
+        "more than {runs} runs of {bytes} bytes were spilled, too many to merge in this memory: increase it (--memory)"
     )]
     Runs { runs: usize, bytes: usize },
-    #[error("told what makes no sense: {0}")]
+    #[error("invalid order: {0}")]
     Order(String),
-    #[error("a thread: {0}")]
+    #[error("cannot start a thread: {0}")]
     Thread(io::Error),
-    #[error("a thread of this worker has ended, and said no more")]
+    #[error("a thread of this worker panicked")]
     Panicked,
 }
 

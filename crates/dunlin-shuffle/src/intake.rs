@@ -83,7 +83,7 @@ impl Intake {
             .region(&self.region)
             .handle_deferred(RESERVE, move |request, responder| {
                 let Ok(bytes) = request.payload().try_into().map(u32::from_le_bytes) else {
-                    return responder.fail(refused("a place of no length"));
+                    return responder.fail(refused("a reservation without a valid length"));
                 };
                 let answer = |place: Result<Place, String>| match place {
                     Ok(place) => {
@@ -99,21 +99,21 @@ impl Intake {
                 let known = number.is_ok_and(|number| filled.filled(number));
                 known
                     .then_some(())
-                    .ok_or_else(|| refused("no place of this number"))
+                    .ok_or_else(|| refused("unknown reservation number"))
             })
             .handle(END, move |request, _| {
                 let number = request.payload().try_into().map(u32::from_le_bytes);
                 let known = number.is_ok_and(|number| end.end(number as usize));
                 known
                     .then_some(())
-                    .ok_or_else(|| refused("no worker of this number"))
+                    .ok_or_else(|| refused("unknown worker number"))
             })
     }
 
     /// The memory of the region, once the server is running.
     pub(crate) fn memory(&self) -> Result<&Memory, WorkError> {
         let memory = self.region.memory();
-        memory.ok_or_else(|| WorkError::Order("to receive before it serves".into()))
+        memory.ok_or_else(|| WorkError::Order("to receive before the server runs".into()))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -126,9 +126,11 @@ impl Intake {
         let whole = bytes > 0 && bytes % RECORD_BYTES == 0 && bytes <= self.plan.block_bytes;
         let refusal = match &state.failed {
             Some(why) => Some(why.clone()),
-            None if !whole => Some(format!("a place of {bytes} bytes")),
+            None if !whole => Some(format!("a reservation of {bytes} bytes")),
             // Each worker requests one at a time.
-            None if state.waiting.len() >= state.ended.len() => Some("too many wait".into()),
+            None if state.waiting.len() >= state.ended.len() => {
+                Some("too many reservations are waiting".into())
+            }
             None => None,
         };
         if let Some(why) = refusal {
@@ -194,7 +196,7 @@ impl Intake {
             }
             if state.ended.iter().all(|ended| *ended) {
                 if state.segments.open_grants() > 0 {
-                    let words = "the end of all records before they were there";
+                    let words = "a worker ended before all its records had arrived";
                     return Err(WorkError::Order(words.into()));
                 }
                 return Ok(state.segments.close());

@@ -130,7 +130,7 @@ pub(crate) fn write(
         drop(to_writer);
         let written = writing
             .join()
-            .map_err(|_| io::Error::other("writing panicked"));
+            .map_err(|_| io::Error::other("the writing thread panicked"));
         merged.and(written?)
     })
 }

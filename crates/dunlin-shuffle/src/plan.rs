@@ -37,7 +37,7 @@ pub(crate) struct Plan {
 /// There is not enough memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{memory} bytes of memory are too few for {workers} workers: give at least {least} (--memory)"
+    "not enough memory: {memory} bytes for {workers} workers; give at least {least} bytes (--memory)"
 )]
 pub struct TooLittleMemory {
     /// Memory of all workers.

@@ -91,7 +91,7 @@ fn put(
     let place = client.call(RESERVE, &bytes.to_le_bytes()).map_err(failed)?;
     let words = place.split_first_chunk::<8>().zip(place.last_chunk());
     let Some(((number, _), offset)) = words.filter(|_| place.len() == 16) else {
-        let what = "a place that is none";
+        let what = "an invalid reservation";
         return Err(WorkError::Nonsense { worker, what });
     };
     let put = transfer.put(u64::from_le_bytes(*offset), block);

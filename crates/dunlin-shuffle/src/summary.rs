@@ -129,7 +129,7 @@ pub(crate) fn open(path: &Path) -> Result<(File, u64), FileError> {
     let file = File::open(path).map_err(of)?;
     let metadata = file.metadata().map_err(of)?;
     if !metadata.is_file() {
-        let words = "it is no ordinary file, and a sort reads its input at any place";
+        let words = "not a regular file: a sort needs random access to its input";
         return Err(of(io::Error::new(io::ErrorKind::InvalidInput, words)));
     }
     let records = records_of(path, metadata.len())?;

@@ -109,7 +109,7 @@ fn next(orders: &Receiver<Order>) -> Result<Order, WorkError> {
 
 fn run(orders: &Receiver<Order>, figures: &Figures) -> Result<(), WorkError> {
     let Order::Prepare(job) = next(orders)? else {
-        return Err(WorkError::Order("to begin without a job".into()));
+        return Err(WorkError::Order("to start without a job".into()));
     };
     let preset = job.preset.parse();
     let reach = Reach {
@@ -126,7 +126,9 @@ fn run(orders: &Receiver<Order>, figures: &Figures) -> Result<(), WorkError> {
     say(&Answer::Listening(server.address().to_string()));
 
     let Order::Map(addresses) = next(orders)? else {
-        return Err(WorkError::Order("to begin without others".into()));
+        return Err(WorkError::Order(
+            "to start without the other workers".into(),
+        ));
     };
     let receiving = Arc::clone(&intake);
     let receiving = thread::Builder::new()
@@ -142,7 +144,7 @@ fn run(orders: &Receiver<Order>, figures: &Figures) -> Result<(), WorkError> {
     say(&Answer::Received(received));
 
     let Order::Merge(first) = next(orders)? else {
-        return Err(WorkError::Order("to begin anew".into()));
+        return Err(WorkError::Order("to start again".into()));
     };
     let written = write(&job, &runs, first, &figures.written)?;
     figures.say();

@@ -232,7 +232,10 @@ fn a_sort_can_be_given_up() {
 fn wrong_calls_are_refused_before_anything_is_done() {
     let folder = Folder::new(Generator::new(10), 10);
     let error = folder.sort(&options(0, 1 << 30)).unwrap_err();
-    assert_eq!(error.to_string(), "0 workers: from 1 to 64");
+    assert_eq!(
+        error.to_string(),
+        "invalid number of workers 0: it must be from 1 to 64"
+    );
     let error = folder.sort(&options(8, 1 << 20)).unwrap_err();
     assert!(error.to_string().contains("--memory"), "{error}");
     let missing = sort(
@@ -260,7 +263,10 @@ fn wrong_calls_are_refused_before_anything_is_done() {
         &options(1, 1 << 24),
         &mut |_| true,
     );
-    assert!(device.unwrap_err().to_string().contains("no ordinary file"));
+    assert!(device
+        .unwrap_err()
+        .to_string()
+        .contains("not a regular file"));
     folder.has_only(&["input", "odd"]);
     // A folder for spilling that is none is said by the worker that wanted it.
     let folder = Folder::new(Generator::new(11), 100_000);
