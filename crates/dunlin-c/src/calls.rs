@@ -17,16 +17,20 @@ impl Client {
     fn completions(&self) -> Result<&Arc<Completions>, Error> {
         if self.completions.get().is_none() {
             let made = Completions::new(self.max_outstanding).map_err(|error| {
-                let words = format!("no descriptor for the answers of asynchronous calls: {error}");
+                let words = format!(
+                    "cannot create a descriptor for the answers of asynchronous calls: {error}"
+                );
                 Error::new(Code::System, words)
             })?;
             // If another thread has set it meanwhile, that one is used.
             let _ = self.completions.set(made);
         }
-        let completions = self
-            .completions
-            .get()
-            .ok_or_else(|| Error::new(Code::System, "no answers of asynchronous calls"))?;
+        let completions = self.completions.get().ok_or_else(|| {
+            Error::new(
+                Code::System,
+                "there is no descriptor for the answers of asynchronous calls",
+            )
+        })?;
         match completions.is_here() {
             true => Ok(completions),
             false => Err(CallError::Forked.into()),

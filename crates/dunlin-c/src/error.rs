@@ -124,7 +124,7 @@ impl Error {
     pub(crate) fn null(name: &str) -> Self {
         Self::new(
             Code::NullArgument,
-            format!("the argument `{name}` is NULL: it must point to something"),
+            format!("the argument `{name}` is NULL: it must be a valid pointer"),
         )
     }
 
@@ -134,7 +134,7 @@ impl Error {
         let words = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
             (Some(words), _) => (*words).to_owned(),
             (_, Some(words)) => words.clone(),
-            _ => "without words".to_owned(),
+            _ => "no message".to_owned(),
         };
         // Dropping the payload of a panic may panic again.
         std::mem::forget(panic);
@@ -142,7 +142,7 @@ impl Error {
             executed: Executed::Unknown,
             ..Self::new(
                 Code::Defect,
-                format!("Dunlin panicked, which is a defect: {words}"),
+                format!("Dunlin panicked, which is a bug in Dunlin: {words}"),
             )
         }
     }

@@ -117,7 +117,7 @@ fn check_length(length: usize, name: &str) -> Result<(), Error> {
         Ok(_) => Ok(()),
         Err(_) => Err(Error::new(
             Code::InvalidArgument,
-            format!("`{name}` has a length of {length} bytes: no object is so long"),
+            format!("the length of `{name}` is {length} bytes, more than any object can have"),
         )),
     }
 }
@@ -147,7 +147,7 @@ pub(crate) unsafe fn optional_text<'a>(
     text.to_str().map(Some).map_err(|_| {
         Error::new(
             Code::InvalidArgument,
-            format!("`{name}` is not UTF-8: text has to be"),
+            format!("`{name}` is not valid UTF-8"),
         )
     })
 }
@@ -263,7 +263,7 @@ pub(crate) unsafe fn options<T: Versioned>(pointer: *const T, name: &str) -> Res
     if unknown.iter().any(|byte| *byte != 0) {
         return Err(Error::new(
             Code::InvalidArgument,
-            format!("`{name}` sets something that only a newer libdunlin knows than this one"),
+            format!("`{name}` sets a field that this version of libdunlin does not know: use a newer libdunlin"),
         ));
     }
     // SAFETY: as many bytes as the struct has, at most, and any bytes are a value of it.

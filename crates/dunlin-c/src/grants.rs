@@ -34,7 +34,8 @@ pub unsafe extern "C" fn dunlin_server_region(
         // SAFETY: as above.
         let name = unsafe { given::text(name, "name") }?;
         if rights & !(DUNLIN_REGION_WRITABLE | DUNLIN_REGION_ATOMIC) != 0 {
-            let words = format!("`rights` is {rights:#x}: this version knows 1 and 2");
+            let words =
+                format!("`rights` is {rights:#x}: this version supports only the bits 1 and 2");
             return Err(Error::new(Code::InvalidArgument, words));
         }
         let mut region = dunlin::Region::new(name, length);
@@ -125,18 +126,18 @@ impl Server {
     ) -> Result<Code, Error> {
         let started_in = self.started_in.get();
         if started_in.is_some_and(|process| !process.is_current()) {
-            let words = "this process was forked after the server was started, and its regions are the parent's";
+            let words = "this process was forked after the server was started, and the regions belong to the parent";
             return Err(Error::new(Code::Forked, words));
         }
         let region = self.region(name)?;
-        let memory = region.memory().ok_or_else(|| {
-            wrong_state("a region has memory when its server was started, not before")
-        })?;
+        let memory = region
+            .memory()
+            .ok_or_else(|| wrong_state("a region has no memory until its server is started"))?;
         match usize::try_from(offset) {
             Ok(offset) if memory.contains(offset, length) => operate(memory, offset),
             _ => {
                 let words = format!(
-                    "{length} bytes at {offset} leave the region '{name}' of {} bytes",
+                    "{length} bytes at offset {offset} exceed the region '{name}' of {} bytes",
                     memory.len()
                 );
                 return Err(Error::new(Code::RegionBounds, words));

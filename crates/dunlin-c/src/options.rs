@@ -66,7 +66,7 @@ pub struct ServerOptions {
 /// Otherwise there would be padding between the fields of the options.
 const _: () = assert!(
     size_of::<usize>() == 8,
-    "libdunlin is for machines of 64 bits"
+    "libdunlin requires a 64-bit machine"
 );
 
 // SAFETY: `repr(C)`; words of eight bytes, so that there is no padding, of which the first is a `usize`; any bytes are

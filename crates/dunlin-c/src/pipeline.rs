@@ -26,11 +26,11 @@ impl Pipeline {
             Ok(pipeline) => Ok(pipeline),
             Err(TryLockError::Poisoned(_)) => Err(Error::new(
                 Code::Defect,
-                "the pipeline is of no more use: Dunlin panicked in it before",
+                "the pipeline cannot be used any more: Dunlin panicked in it earlier",
             )),
             Err(TryLockError::WouldBlock) => Err(Error::new(
                 Code::Busy,
-                "the pipeline is in use: by another thread, or by the callback that calls",
+                "the pipeline is in use by another thread, or by the callback that makes this call",
             )),
         }
     }

@@ -72,7 +72,7 @@ impl Server {
             other => {
                 *stage = other;
                 Err(wrong_state(
-                    "a server takes handlers and regions before it is started",
+                    "handlers and regions must be added before the server is started",
                 ))
             }
         }
@@ -229,7 +229,9 @@ pub unsafe extern "C" fn dunlin_server_start(
             }
             other => {
                 *stage = other;
-                Err(wrong_state("a server is started once: make another"))
+                Err(wrong_state(
+                    "a server can be started only once: create another server",
+                ))
             }
         }
     };
@@ -266,7 +268,8 @@ pub unsafe extern "C" fn dunlin_server_stop(
         let stopping = stop(server)?;
         let within = (within_us != 0).then(|| Duration::from_micros(within_us));
         let Some(ended) = stopping.wait(within) else {
-            let words = format!("the server has not stopped within {within_us} us, and goes on stopping: wait again");
+            let words = format!(
+                "timed out: the server has not stopped within {within_us} us and is still stopping: wait again");
             return Err(Error::new(Code::DeadlineExceeded, words));
         };
         // SAFETY: NULL, which is no error here, or valid for a write.
@@ -296,8 +299,9 @@ fn stop(server: &Server) -> Result<Arc<Stopping>, Error> {
             if let Err(error) = spawned {
                 // The closure for the thread has been dropped, which has ended the server.
                 stopping.ended(false);
-                let words =
-                    format!("no thread to stop the server, which was ended at once: {error}");
+                let words = format!(
+                    "cannot start a thread to stop the server, which was ended at once: {error}"
+                );
                 return Err(Error::new(Code::System, words));
             }
         }

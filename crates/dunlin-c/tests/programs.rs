@@ -41,7 +41,7 @@ fn the_examples_do_what_they_say() {
         regions.as_deref(),
         Some(
             "table has 4096 bytes\nat 64: a row\ncounter was 2\nlock: ours\nlock: taken\n\
-             beyond: 1 bytes at 4096 leave the region 'table' of 4096 bytes\n"
+             beyond: 1 bytes at offset 4096 exceed the region 'table' of 4096 bytes\n"
         )
     );
     assert_eq!(server.stop(), "stopped: all answered, 1 divisions, 3 hits");

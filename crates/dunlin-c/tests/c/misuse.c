@@ -69,7 +69,7 @@ static void refuse(const dunlin_request *request, dunlin_responder *responder, v
     if (words == NULL)
         IS_NULL(dunlin_respond_error(responder, 7, words, &error), "message");
     else
-        FAILS(dunlin_respond_error(responder, 7, words, &error), DUNLIN_CODE_INVALID_ARGUMENT, "not UTF-8");
+        FAILS(dunlin_respond_error(responder, 7, words, &error), DUNLIN_CODE_INVALID_ARGUMENT, "not valid UTF-8");
 }
 
 static void refuse_later(dunlin_deferred *deferred, void *user) {
@@ -78,7 +78,7 @@ static void refuse_later(dunlin_deferred *deferred, void *user) {
     if (words == NULL)
         IS_NULL(dunlin_deferred_fail(deferred, 7, words, &error), "message");
     else
-        FAILS(dunlin_deferred_fail(deferred, 7, words, &error), DUNLIN_CODE_INVALID_ARGUMENT, "not UTF-8");
+        FAILS(dunlin_deferred_fail(deferred, 7, words, &error), DUNLIN_CODE_INVALID_ARGUMENT, "not valid UTF-8");
 }
 
 /* Bytes in place are filled before the next call: what follows is appended, and another answer replaces it. */
