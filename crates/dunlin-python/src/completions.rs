@@ -37,8 +37,9 @@ impl Completions {
 impl Completions {
     #[new]
     fn new(client: &Client) -> PyResult<Self> {
-        let completions = dunlin::Completions::new(client.max_outstanding)
-            .map_err(|error| PyOSError::new_err(format!("no descriptor for answers: {error}")))?;
+        let completions = dunlin::Completions::new(client.max_outstanding).map_err(|error| {
+            PyOSError::new_err(format!("cannot create a descriptor for answers: {error}"))
+        })?;
         Ok(Self {
             completions,
             client: client.client.clone(),

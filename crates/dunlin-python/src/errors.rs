@@ -99,7 +99,7 @@ pub(crate) fn serve(py: Python<'_>, error: &ServeError) -> PyErr {
 #[cold]
 pub(crate) fn does_not_fit(py: Python<'_>, bytes: usize, room: usize) -> PyErr {
     let message =
-        format!("the answer has {bytes} bytes, and `into` has room for {room}: the server executed the call");
+        format!("the answer has {bytes} bytes, but `into` has room for only {room}: the server executed the call");
     make(py, "TooLong", &message, (Execution::Executed, false), 0)
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn does_not_fit(py: Python<'_>, bytes: usize, room: usize) -> PyErr {
 #[cold]
 pub(crate) fn forked_server(py: Python<'_>) -> PyErr {
     let message =
-        "this process was forked after the server was started, and its regions are the parent's";
+        "this process was forked after the server was started, and the regions belong to the parent";
     let known = (Execution::NotExecuted, false);
     make(py, "Forked", message, known, 0)
 }

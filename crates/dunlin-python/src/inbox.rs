@@ -101,8 +101,10 @@ pub(crate) struct Inbox(pub(crate) Arc<Queue>);
 impl Inbox {
     #[new]
     fn new() -> PyResult<Self> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|error| PyOSError::new_err(format!("no descriptor for requests: {error}")))?;
+        let event =
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| {
+                PyOSError::new_err(format!("cannot create a descriptor for requests: {error}"))
+            })?;
         Ok(Self(Arc::new(Queue {
             made_in: Generation::current(),
             state: Mutex::default(),
@@ -173,7 +175,7 @@ impl Request {
             .unwrap_or_else(PoisonError::into_inner);
         responder
             .take()
-            .ok_or_else(|| PyRuntimeError::new_err("the request has been answered already"))
+            .ok_or_else(|| PyRuntimeError::new_err("the request has already been answered"))
     }
 }
 

@@ -74,7 +74,7 @@ impl Pipeline {
             Ok(state) => Ok(state),
             Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => Err(PyRuntimeError::new_err(
-                "the pipeline is in use by another thread: give each thread its own",
+                "the pipeline is in use by another thread: use one pipeline per thread",
             )),
         }
     }
@@ -195,7 +195,7 @@ impl Pipeline {
         let tag = tag.unwrap_or(state.next_tag);
         if tag >= FIRST_OF_MAPS {
             return Err(PyValueError::new_err(format!(
-                "tag {tag}: tags are below 2**63"
+                "tag {tag} is too large: tags must be below 2**63"
             )));
         }
         state.next_tag = (tag + 1) % FIRST_OF_MAPS;

@@ -42,7 +42,7 @@ impl Server {
             other => {
                 *stage = other;
                 Err(PyRuntimeError::new_err(
-                    "a server takes handlers and regions before it is started",
+                    "handlers and regions must be added before the server is started",
                 ))
             }
         }
@@ -63,13 +63,13 @@ impl Server {
         let regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
         let region = regions.iter().find(|region| region.name() == name);
         let region = region
-            .ok_or_else(|| PyKeyError::new_err(format!("the server grants no region '{name}'")))?;
+            .ok_or_else(|| PyKeyError::new_err(format!("the server has no region '{name}'")))?;
         let memory = region.memory().ok_or_else(|| {
-            PyRuntimeError::new_err("regions have memory once the server is started")
+            PyRuntimeError::new_err("regions have no memory until the server is started")
         })?;
         if !memory.contains(offset, length) {
             return Err(PyValueError::new_err(format!(
-                "{length} bytes at {offset} leave the region '{name}' of {} bytes",
+                "{length} bytes at offset {offset} exceed the region '{name}' of {} bytes",
                 memory.len()
             )));
         }
@@ -183,7 +183,7 @@ impl Server {
             other => {
                 *self.lock() = other;
                 return Err(PyRuntimeError::new_err(
-                    "a server is started once: make another",
+                    "a server can be started only once: create another server",
                 ));
             }
         };
@@ -211,7 +211,7 @@ impl Server {
         match &*self.lock() {
             Stage::Running(running) => Ok(running.address().to_string()),
             _ => Err(PyRuntimeError::new_err(
-                "a server has an address while it runs: start it first",
+                "a server has an address only while it runs: start it first",
             )),
         }
     }

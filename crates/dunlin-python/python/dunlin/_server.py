@@ -181,7 +181,7 @@ class Server(_dunlin.Server):
             )
         stopping.join(timeout)
         if stopping.is_alive():
-            raise TimeoutError(f"the server has not stopped within {timeout} s, and goes on: wait again")
+            raise TimeoutError(f"the server has not stopped within {timeout} s and is still stopping: wait again")
         return self._drained
 
     def _end(self):

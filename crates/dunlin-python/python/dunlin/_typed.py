@@ -83,7 +83,7 @@ class _Reader:
 
     def bytes(self, length):
         if length > len(self.rest):
-            raise ValueError("cut off")
+            raise ValueError("truncated")
         taken, self.rest = self.rest[:length], self.rest[length:]
         return taken
 
@@ -110,7 +110,7 @@ def _path(path):
     """Converts a path to its form on the wire."""
     path = path if path.startswith("/") else "/" + path
     if path.count("/") != 2 or path.endswith("/") or path.startswith("//"):
-        raise ValueError(f"{path!r} is no method: give package.Service/Method")
+        raise ValueError(f"invalid method {path!r}: write package.Service/Method")
     return path
 
 
@@ -131,7 +131,8 @@ def _read_directory(answer):
         if form != 1 or version != 1:
             raise _status(
                 Code.FAILED_PRECONDITION,
-                f"the server speaks versions {oldest} to {newest} of typed services, this client 1: update the older",
+                f"the server supports versions {oldest} to {newest} of typed services, but this client supports 1: "
+                "update the older side",
                 Execution.NOT_EXECUTED,
             )
         reader.bytes(8)
@@ -143,7 +144,7 @@ def _read_directory(answer):
             methods[path] = (number, entry.byte())
         return methods
     except ValueError as error:
-        raise _status(Code.INTERNAL, f"the server's directory is malformed: {error}") from None
+        raise _status(Code.INTERNAL, f"malformed directory from the server: {error}") from None
 
 
 def _status(code, message, execution=Execution.EXECUTED, details=b""):
@@ -234,7 +235,7 @@ class _End:
         return left
 
     def passed(self):
-        return DeadlineExceeded(f"no answer within {self._within} s: the method was not executed")
+        return DeadlineExceeded(f"deadline exceeded: no response within {self._within} s; the method was not executed")
 
 
 class _OtherMethod(Exception):
@@ -288,7 +289,7 @@ class Method:
         try:
             return self._response.FromString(message)
         except Exception as error:
-            raise _status(Code.INTERNAL, f"the answer of {self.path} cannot be read: {error}") from error
+            raise _status(Code.INTERNAL, f"invalid response of {self.path}: {error}") from error
 
     def _decode_rest(self, answer, kind):
         """Decodes an answer that is not a bare message."""
@@ -303,7 +304,7 @@ class Method:
                 raise _status(code, message, Execution.EXECUTED, details)
         except ValueError:
             pass
-        raise _status(Code.INTERNAL, f"the answer of {self.path} is malformed")
+        raise _status(Code.INTERNAL, f"malformed response of {self.path}")
 
     def __call__(self, request, *, timeout=None):
         """Calls the method and waits for its response, at most for `timeout` seconds (by default the client's
@@ -336,7 +337,9 @@ class Method:
 
     def _changes(self):
         return _status(
-            Code.UNAVAILABLE, f"the server's numbers change: {self.path} was not executed", Execution.NOT_EXECUTED
+            Code.UNAVAILABLE,
+            f"the server's method numbers have changed: {self.path} was not executed",
+            Execution.NOT_EXECUTED,
         )
 
 
@@ -354,7 +357,7 @@ class Typed:
         """Adds a method; returns the handler that runs it."""
         path = _path(path)
         if path in self._paths:
-            raise ValueError(f"the method {path} is added twice")
+            raise ValueError(f"the method {path} was added twice")
         self._paths.add(path)
         entry = _counted(path.encode()) + struct.pack("<HB", number, _UNARY)
         self._entries.append(_counted(entry))
@@ -365,7 +368,7 @@ class Typed:
         """Answers with the directory."""
         asked = question.payload
         if len(asked) < 16 or asked[:4] != _QUESTION[:4]:
-            raise HandlerError(0, "this is no question for the directory")
+            raise HandlerError(0, "invalid request to the directory of typed services")
         oldest, newest, _ = struct.unpack("<HHQ", asked[4:16])
         version = 1 if oldest <= 1 <= newest else 0
         entries = b"".join(self._entries) if version else b""
@@ -399,7 +402,7 @@ class _Served:
     def _decode(self, payload):
         """The message of a request."""
         if len(payload) < 4:
-            raise Status(Code.INVALID_ARGUMENT, "the request is malformed")
+            raise Status(Code.INVALID_ARGUMENT, "malformed request")
         (word,) = struct.unpack_from("<I", payload)
         if word & 0xFFFFFF00 != self._check:
             raise _OtherMethod
@@ -410,10 +413,10 @@ class _Served:
                 reader.counted()
                 message = bytes(reader.rest)
             elif word & 0xFF:
-                raise ValueError("a flag of a later version")
+                raise ValueError("unknown flag of a later version")
             return message if self._request is None else self._request.FromString(message)
         except Exception as error:
-            raise Status(Code.INVALID_ARGUMENT, f"the request cannot be read: {error}") from None
+            raise Status(Code.INVALID_ARGUMENT, f"invalid request: {error}") from None
 
     def _encode(self, response):
         message = response.SerializeToString() if hasattr(response, "SerializeToString") else response
@@ -423,6 +426,6 @@ class _Served:
 def _refusal(status):
     """Encodes a status without metadata as an answer. An end without a message is always an error."""
     if status.code == Code.OK:
-        status = Status(Code.INTERNAL, "the handler ended with an error whose code is OK")
+        status = Status(Code.INTERNAL, "the handler returned an error with the code OK")
     message = str(status.message).encode("utf-8", "replace")
     return bytes([_STATUS, status.code]) + _counted(message) + _counted(status.details)

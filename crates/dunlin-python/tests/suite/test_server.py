@@ -125,11 +125,11 @@ class Servers(unittest.TestCase):
         server.handle(1, len)
         with self.assertRaisesRegex(ValueError, "registered twice"):
             server.start()
-        with self.assertRaisesRegex(RuntimeError, "started once"):
+        with self.assertRaisesRegex(RuntimeError, "started only once"):
             server.start()
         server = serving()
         with server:
-            with self.assertRaisesRegex(RuntimeError, "before it is started"):
+            with self.assertRaisesRegex(RuntimeError, "before the server is started"):
                 server.handle(2, len)
         with self.assertRaisesRegex(ValueError, "workers is 0"):
             serving(workers=0)
@@ -153,7 +153,7 @@ class Servers(unittest.TestCase):
             self.assertEqual(server.region_read("table", 0, 6), b"client")
             server.region_write("table", 8, b"server")
             self.assertEqual(region.read(8, 6), b"server")
-            with self.assertRaisesRegex(ValueError, "leave the region"):
+            with self.assertRaisesRegex(ValueError, "exceed the region"):
                 server.region_read("table", 60, 5)
             with self.assertRaisesRegex(KeyError, "chair"):
                 server.region_read("chair", 0, 1)
