@@ -18,7 +18,7 @@ pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
         let payload = info.payload();
         let text = payload.downcast_ref::<&str>().map(|&text| text.to_owned());
         let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
-        let text = text.unwrap_or_else(|| "a panic without words".to_owned());
+        let text = text.unwrap_or_else(|| "a panic without a message".to_owned());
         let place = info
             .location()
             .map_or(String::new(), |at| format!(" ({at})"));

@@ -75,10 +75,10 @@ pub struct Measured {
 #[non_exhaustive]
 pub enum PerftestError {
     /// There is no table of a known test.
-    #[error("no table of ib_write_lat, ib_read_lat, ib_write_bw or ib_read_bw: is it what perftest printed?")]
+    #[error("no table of ib_write_lat, ib_read_lat, ib_write_bw or ib_read_bw found: is this the output of perftest?")]
     Nothing,
     /// A line of a table is malformed.
-    #[error("line {line}: {found:?} is no line of the table whose columns are {columns:?}")]
+    #[error("line {line}: {found:?} does not match the table with the columns {columns:?}")]
     Line {
         /// Line number, from 1.
         line: usize,
@@ -229,7 +229,7 @@ pub fn read(text: &str) -> Result<Text, PerftestError> {
             heading = Heading::of(Test::of_title(trimmed));
             columns = None;
             if heading.test.is_none() {
-                let why = "no load of the lab's is like it";
+                let why = "no load of the lab resembles it";
                 found.passed_over.push((trimmed.to_owned(), why));
             }
         } else if trimmed.starts_with("#bytes") {
@@ -252,7 +252,7 @@ pub fn read(text: &str) -> Result<Text, PerftestError> {
                 if let Some((name, value)) = part.split_once(':') {
                     if name.trim() == "Connection type" && value.trim() != "RC" {
                         if let Some(test) = heading.test.take() {
-                            let why = "only RC is replayed";
+                            let why = "only RC can be replayed";
                             found.passed_over.push((test.program().to_owned(), why));
                         }
                     }

@@ -29,10 +29,10 @@ struct Run {
 #[non_exhaustive]
 pub enum RecordedError {
     /// The header is wrong.
-    #[error("line 1 must begin with experiment,point,peer,model,run and go on with columns of experiments")]
+    #[error("line 1 must begin with experiment,point,peer,model,run, followed by columns of experiments")]
     Header,
     /// A line has the wrong number of fields.
-    #[error("line {line}: {found} fields where the first line has {wanted}")]
+    #[error("line {line}: {found} fields, but the first line has {wanted}")]
     Fields {
         /// Line number, from 1.
         line: usize,
@@ -299,7 +299,7 @@ mod tests {
         let line = |line: &str| Recorded::parse(&format!("{HEADER}{line}\n")).unwrap_err();
         assert_eq!(
             line("e,,p,m,1,2").to_string(),
-            "line 2: 6 fields where the first line has 8"
+            "line 2: 6 fields, but the first line has 8"
         );
         assert_eq!(
             line("e,,p,m,1,2,many,4").to_string(),

@@ -436,7 +436,7 @@ fn topology_and_flows_of_hpccs_ns_3_are_read_as_they_are() {
     write("flow.txt", "1\n2 1 3 100 200000 2\n");
     let found = said(&theirs);
     assert!(
-        found.contains("line 2: node 1 is no host of the topology's file"),
+        found.contains("line 2: node 1 is not a host of the topology's file"),
         "{found}"
     );
 }

@@ -35,9 +35,9 @@ pub(super) enum NetworkError {
     },
     #[error("line {line}: {what}")]
     Cable { line: usize, what: String },
-    #[error("node {node} has no cable: a host has one, to a switch")]
+    #[error("node {node} has no cable: each host needs one, to a switch")]
     Alone { node: u64 },
-    #[error("it has no host: some of the nodes must not be switches")]
+    #[error("there are no hosts: some of the nodes must not be switches")]
     NoHost,
 }
 
@@ -70,7 +70,7 @@ impl<'a> Words<'a> {
         value.ok_or_else(|| NetworkError::Word {
             line: self.line,
             name,
-            found: word.map_or("not there".to_owned(), |(word, _)| format!("{word:?}")),
+            found: word.map_or("missing".to_owned(), |(word, _)| format!("{word:?}")),
             must: must.to_owned(),
         })
     }
@@ -107,7 +107,7 @@ pub(super) fn parse(text: &str, hosts_most: usize) -> Result<Network, NetworkErr
         let number = words.number("number of a switch", 0, nodes - 1)?;
         if numbers.contains(&number) {
             let line = words.line;
-            let what = format!("switch {number} is there twice");
+            let what = format!("switch {number} is listed twice");
             return Err(NetworkError::Cable { line, what });
         }
         numbers.push(number);
@@ -150,12 +150,12 @@ fn assemble(nodes: u64, switches: &[u64], all: &[Cable]) -> Result<Network, Netw
         if cable.delay_ns != delay_ns {
             let (this, first) = (cable.delay_ns, delay_ns);
             return wrong(format!(
-                "its delay is {this} ns, the first cable's {first} ns: all have one here"
+                "its delay is {this} ns, but the first cable's is {first} ns: all cables must have the same delay"
             ));
         }
         let (host, switch) = match (place(one), place(other)) {
             (Some(one), Some(other)) if one == other => {
-                return wrong("a cable from a switch to itself".to_owned());
+                return wrong("a cable connects a switch to itself".to_owned());
             }
             (Some(one), Some(other)) => {
                 cables.push(Cables {
@@ -170,20 +170,20 @@ fn assemble(nodes: u64, switches: &[u64], all: &[Cable]) -> Result<Network, Netw
             (Some(switch), None) => (other, switch),
             (None, None) => {
                 return wrong(format!(
-                    "nodes {one} and {other} are hosts: a host's cable goes to a switch"
+                    "nodes {one} and {other} are both hosts: a host's cable must lead to a switch"
                 ));
             }
         };
         if hosts.iter().any(|(number, _)| *number == host) {
             return wrong(format!(
-                "node {host} has a second cable: a host has one here"
+                "node {host} has a second cable: a host can have only one"
             ));
         }
         let rate = *host_gbit_s.get_or_insert(cable.gbit_s);
         if rate != cable.gbit_s {
             let this = cable.gbit_s;
             return wrong(format!(
-                "a host's cable of {this} Gbps, others have {rate}: all have one rate here"
+                "the rate of a host's cable is {this} Gbps, but that of others is {rate}: all must have the same rate"
             ));
         }
         hosts.push((host, switch));
@@ -239,7 +239,7 @@ mod tests {
                 "0 9 \n",
                 "line 2: the number of a switch is \"9\": it must be a whole number from 0 to 4",
             ),
-            ("0 3 \n", "0 0 \n", "line 2: switch 0 is there twice"),
+            ("0 3 \n", "0 0 \n", "line 2: switch 0 is listed twice"),
             (
                 "2 0 25Gbps",
                 "2 0 fast",
@@ -253,25 +253,25 @@ mod tests {
             (
                 "1us 0.0",
                 "2us 0.0",
-                "line 5: its delay is 2000 ns, the first cable's 1000 ns",
+                "line 5: its delay is 2000 ns, but the first cable's is 1000 ns",
             ),
             (
                 "2 0 25Gbps",
                 "2 0 50Gbps",
-                "line 5: a host's cable of 50 Gbps, others have 25",
+                "line 5: the rate of a host's cable is 50 Gbps, but that of others is 25",
             ),
             ("4 3 25", "2 3 25", "line 6: node 2 has a second cable"),
             ("4 3 25", "4 1 25", "line 6: nodes 4 and 1 are hosts"),
             (
                 "0 3 100",
                 "0 0 100",
-                "line 7: a cable from a switch to itself",
+                "line 7: a cable connects a switch to itself",
             ),
             ("5 2 4", "6 2 4", "node 5 has no cable"),
             (
                 "0 3 100Gbps 1us 0\nnode node rate delay loss\n",
                 "",
-                "the first node of a cable is not there",
+                "the first node of a cable is missing",
             ),
         ] {
             assert!(RIGHT.contains(from), "{from}");

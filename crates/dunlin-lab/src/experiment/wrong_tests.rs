@@ -286,16 +286,15 @@ fn a_wrong_list_of_flows_is_told_by_its_line() {
         ("1\n1 2 3 100 500 2.5\n", ""),
         (
             "1\n1 2 3 100 500\n",
-            "line 2: it must be `SOURCE DESTINATION GROUP PORT BYTES START`, with \
-                                START in seconds: there is no start",
+            "line 2: expected `SOURCE DESTINATION GROUP PORT BYTES START`, with START in seconds: missing start",
         ),
         (
             "1\n1 9 3 100 500 2\n",
-            "line 2: there is no node 9: hosts are 1 to 5",
+            "line 2: no such node 9: hosts are 1 to 5",
         ),
         (
             "1\n0 2 3 100 500 2\n",
-            "line 2: there is no node 0: hosts are 1 to 5",
+            "line 2: no such node 0: hosts are 1 to 5",
         ),
         (
             "1\n2 2 3 100 500 2\n",
@@ -303,11 +302,11 @@ fn a_wrong_list_of_flows_is_told_by_its_line() {
         ),
         (
             "1\n1 2 3 100 0 2\n",
-            "line 2: a flow has 1 to 1099511627776 bytes, not 0",
+            "line 2: the length of a flow must be from 1 to 1099511627776 bytes, not 0",
         ),
         (
             "1\n1 2 3 100 500 1\n",
-            "line 2: it begins -1000000000 ns after `zero`: it must be 0 to 1000000000000",
+            "line 2: the flow begins -1000000000 ns after `zero`: it must be 0 to 1000000000000",
         ),
         ("0\n", "there is no flow in it"),
     ];

@@ -154,7 +154,7 @@ fn compare<'a>(
         }
         let _ = writeln!(all, "{hash}  {name}");
     }
-    differences.extend(frozen.keys().map(|name| format!("{name} is gone")));
+    differences.extend(frozen.keys().map(|name| format!("{name} is missing")));
     Freeze {
         date: manifest.date.clone(),
         hash: sha256(&all)[..16].to_owned(),
@@ -248,20 +248,21 @@ pub fn allowed(card: &Card, admitted: &[String]) -> Result<(), Vec<String>> {
     let hash = check().hash;
     if *theirs != hash {
         reasons.push(format!(
-            "the scorecard is of {theirs}, this program is {hash}"
+            "the scorecard is for {theirs}, but this program is {hash}"
         ));
     }
     if *quick {
-        let words = "the scorecard is of a quick run, which measures less than claims say";
+        let words =
+            "the scorecard is from a quick run, which measures less than the claims require";
         reasons.push(words.to_owned());
     }
     if *seeds == 0 {
-        reasons.push("the scorecard does not say by how many seeds it was made".to_owned());
+        reasons.push("the scorecard does not state the number of seeds".to_owned());
     }
     let panicked = card.failed.iter();
     reasons.extend(panicked.map(|failed| format!("the figure {failed}")));
     if !card.complete && card.failed.is_empty() {
-        let words = "the scorecard is not complete, or does not say so: figures were left out";
+        let words = "the scorecard is incomplete, or does not state that it is complete: figures were omitted";
         reasons.push(words.to_owned());
     }
     let claims = claims();
@@ -298,7 +299,7 @@ pub fn allowed(card: &Card, admitted: &[String]) -> Result<(), Vec<String>> {
         let misses = |row: &CardRow| row.id == *id && row.verdict == Verdict::Miss;
         if !card.rows.iter().filter(matters).any(misses) {
             reasons.push(format!(
-                "{id} is to be admitted, but is no calibrating row that misses"
+                "{id} cannot be admitted: it is not a calibrating row that misses"
             ));
         }
     }
@@ -314,8 +315,8 @@ pub fn of_other_protocols(card: &Card) -> Option<String> {
     let theirs = &card.parameters.protocols;
     (theirs != PROTOCOLS).then(|| {
         format!(
-            "the scorecard is of other protocols, {theirs}; this program's are {PROTOCOLS}: no calibrating row has \
-             been run by them"
+            "the scorecard is for other protocols, {theirs}; this program's are {PROTOCOLS}: they have not run any \
+             calibrating row"
         )
     })
 }

@@ -151,7 +151,10 @@ fn a_changed_parameter_is_told() {
     not_judged(&freeze, "connectx-5.toml");
     parameters.remove(0);
     let fewer = compare(&manifest(), &parameters, sources(), PROTOCOLS);
-    assert!(fewer.differences.iter().any(|why| why.ends_with("is gone")));
+    assert!(fewer
+        .differences
+        .iter()
+        .any(|why| why.ends_with("is missing")));
 }
 
 #[test]
@@ -215,7 +218,7 @@ fn of<'a>(card: &'a mut Card, id: &str) -> &'a mut CardRow {
 fn a_card_without_a_figure_that_was_asked_for_refuses_a_freeze() {
     let mut card = card();
     card.complete = false;
-    assert!(refused(&card, &[]).contains("not complete"));
+    assert!(refused(&card, &[]).contains("incomplete"));
     card.failed.push(Failed {
         figure: "scalerpc-machines".to_owned(),
         why: "no such core".to_owned(),
@@ -234,7 +237,7 @@ fn a_calibrating_row_that_misses_refuses_a_freeze() {
     let mut card = card();
     assert_eq!(allowed(&card, &[]), Ok(()));
     let admitted = ["SR-036".to_owned()];
-    assert!(refused(&card, &admitted).starts_with("SR-036 is to be admitted"));
+    assert!(refused(&card, &admitted).starts_with("SR-036 cannot be admitted"));
     of(&mut card, "SR-036").verdict = Verdict::Miss;
     assert_eq!(refused(&card, &[]), "SR-036, a calibrating row, misses");
     assert_eq!(allowed(&card, &admitted), Ok(()));
@@ -242,7 +245,7 @@ fn a_calibrating_row_that_misses_refuses_a_freeze() {
     of(&mut card, "SR-036").class = Use::Predict;
     assert_eq!(refused(&card, &[]), "SR-036, a calibrating row, misses");
     let prediction = ["SR-036".to_owned(), "SR-041".to_owned()];
-    assert!(refused(&card, &prediction).starts_with("SR-041 is to be admitted"));
+    assert!(refused(&card, &prediction).starts_with("SR-041 cannot be admitted"));
     card.parameters.hash = "another".to_owned();
     assert!(refused(&card, &admitted).contains("another"));
 }
@@ -321,7 +324,7 @@ fn a_manifest_says_with_which_protocols_its_scorecard_ran() {
     let manifest = manifest(&card);
     assert_eq!(manifest.card.expect("a card").protocols, "earlier");
     assert_eq!(manifest.protocols, PROTOCOLS);
-    assert!(renewed(&card).contains("# the scorecard is of other protocols, earlier"));
+    assert!(renewed(&card).contains("# the scorecard is for other protocols, earlier"));
 }
 
 #[test]

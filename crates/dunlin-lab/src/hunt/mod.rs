@@ -107,14 +107,14 @@ fn hunt_among(load: Load, seed: u64, dice: Dice) -> Outcome {
         digest: 0,
         events: 0,
         messages: (0, 0),
-        violations: vec![format!("a panic: {}", words_of(&*panic))],
+        violations: vec![format!("panic: {}", words_of(&*panic))],
     })
 }
 
 fn words_of(panic: &(dyn Any + Send)) -> &str {
     let owned = panic.downcast_ref::<String>().map(String::as_str);
     let fixed = || panic.downcast_ref::<&str>().copied();
-    owned.or_else(fixed).unwrap_or("without words")
+    owned.or_else(fixed).unwrap_or("no message")
 }
 
 fn run_one(load: Load, seed: u64, mut dice: Dice) -> Outcome {

@@ -37,17 +37,17 @@ pub(super) struct Listed {
 /// Why a file cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ListError {
-    #[error("it is empty: the first line must be the number of flows")]
+    #[error("empty file: the first line must be the number of flows")]
     Empty,
-    #[error("line 1: \"{found}\" must be the number of flows")]
+    #[error("line 1: expected the number of flows, found \"{found}\"")]
     Count { found: String },
-    #[error("line {line}: it must be `SOURCE DESTINATION GROUP PORT BYTES START`, with START in seconds: {what}")]
+    #[error("line {line}: expected `SOURCE DESTINATION GROUP PORT BYTES START`, with START in seconds: {what}")]
     Hpcc { line: usize, what: String },
-    #[error("line {line}: it must be `SOURCE->DESTINATION start PICOSECONDS size BYTES`: {what}")]
+    #[error("line {line}: expected `SOURCE->DESTINATION start PICOSECONDS size BYTES`: {what}")]
     Htsim { line: usize, what: String },
-    #[error("line {line}: `{word}` is not read: give flows by their start and size")]
+    #[error("line {line}: `{word}` is not supported: give flows by their start and size")]
     Unknown { line: usize, word: String },
-    #[error("there are {found} flows, but the file says {wanted}")]
+    #[error("the file contains {found} flows, but states {wanted}")]
     TooFew { found: usize, wanted: usize },
 }
 
@@ -60,9 +60,9 @@ pub(super) fn parse(text: &str, form: Form) -> Result<Vec<Listed>, ListError> {
 }
 
 fn number<T: std::str::FromStr>(word: Option<&str>, name: &str) -> Result<T, String> {
-    let word = word.ok_or_else(|| format!("there is no {name}"))?;
+    let word = word.ok_or_else(|| format!("missing {name}"))?;
     let parsed = word.parse();
-    parsed.map_err(|_| format!("the {name} is \"{word}\""))
+    parsed.map_err(|_| format!("invalid {name} \"{word}\""))
 }
 
 /// Parses like that simulator: as many flows as the first line says, and nothing behind them.
@@ -128,7 +128,7 @@ fn htsim(text: &str) -> Result<Vec<Listed>, ListError> {
                         }
                     }
                 }
-                let missing = |name: &str| wrong(format!("there is no {name}"));
+                let missing = |name: &str| wrong(format!("missing {name}"));
                 let start: f64 = start.ok_or_else(|| missing("start"))?;
                 flows.push(Listed {
                     line,
@@ -183,28 +183,31 @@ mod tests {
     fn what_is_wrong_is_told_by_line() {
         let told = |text, form| parse(text, form).unwrap_err().to_string();
         for (text, message) in [
-            ("", "it is empty"),
-            ("two\n", "line 1: \"two\" must be"),
+            ("", "empty file"),
+            (
+                "two\n",
+                "line 1: expected the number of flows, found \"two\"",
+            ),
             (
                 "1\n2 1 3 100 5000\n",
-                "line 2: it must be `SOURCE DESTINATION",
+                "line 2: expected `SOURCE DESTINATION",
             ),
-            ("1\n2 1 3 100 many 2\n", "the bytes is \"many\""),
+            ("1\n2 1 3 100 many 2\n", "invalid bytes \"many\""),
             (
                 "2\n2 1 3 100 5000 2\n",
-                "there are 1 flows, but the file says 2",
+                "the file contains 1 flows, but states 2",
             ),
         ] {
             assert!(told(text, Form::Hpcc).contains(message), "{text:?}");
         }
         for (text, message) in [
-            ("0->1 start 0\n", "line 1: it must be `SOURCE->DESTINATION"),
+            ("0->1 start 0\n", "line 1: expected `SOURCE->DESTINATION"),
             (
                 "0->1 start 0 size 5 trigger 2\n",
-                "line 1: `trigger` is not read",
+                "line 1: `trigger` is not supported",
             ),
-            ("Failures 3\n", "line 1: `Failures` is not read"),
-            ("Connections 2\n0->1 start 0 size 5\n", "the file says 2"),
+            ("Failures 3\n", "line 1: `Failures` is not supported"),
+            ("Connections 2\n0->1 start 0 size 5\n", "but states 2"),
         ] {
             assert!(told(text, Form::Htsim).contains(message), "{text:?}");
         }

@@ -145,14 +145,14 @@ fn listed(
             if let Some(network) = by_network {
                 let found = network.hosts.iter().position(|(number, _)| *number == node);
                 return found.ok_or_else(|| {
-                    format!("line {line}: node {node} is no host of the topology's file")
+                    format!("line {line}: node {node} is not a host of the topology's file")
                 });
             }
             let place = node.checked_sub(first).map(|place| place as usize);
             let host = place.and_then(|place| meant.get(place).copied());
             host.ok_or_else(|| {
                 let last = first + meant.len() as u64 - 1;
-                format!("line {line}: there is no node {node}: hosts are {first} to {last}")
+                format!("line {line}: no such node {node}: hosts are {first} to {last}")
             })
         };
         let (from, to) = (host(listed.from)?, host(listed.to)?);
@@ -161,14 +161,14 @@ fn listed(
         }
         if !(1..=BYTES_MOST).contains(&listed.bytes) {
             return Err(format!(
-                "line {line}: a flow has 1 to {BYTES_MOST} bytes, not {}",
+                "line {line}: the length of a flow must be from 1 to {BYTES_MOST} bytes, not {}",
                 listed.bytes
             ));
         }
         let start_ns = (listed.start_ns - zero_ns).round();
         if !(0.0..=START_MOST_NS).contains(&start_ns) {
             return Err(format!(
-                "line {line}: it begins {start_ns} ns after `zero`: it must be 0 to {START_MOST_NS}"
+                "line {line}: the flow begins {start_ns} ns after `zero`: it must be 0 to {START_MOST_NS}"
             ));
         }
         Ok(Flow {
