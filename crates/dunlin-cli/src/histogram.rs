@@ -33,7 +33,7 @@ impl Latencies {
     /// An empty histogram.
     pub fn new() -> Self {
         let histogram = Histogram::new_with_bounds(1, LONGEST_NS, 3)
-            .expect("1 ns to a minute with three digits are bounds hdrhistogram takes");
+            .expect("bounds of 1 ns to a minute with three digits are valid for hdrhistogram");
         Self { histogram }
     }
 

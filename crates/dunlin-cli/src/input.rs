@@ -39,7 +39,7 @@ pub fn parse_bytes(
     let start = *range.start();
     move |text| {
         parse(text).and_then(|bytes| {
-            u32::try_from(bytes).map_err(|_| format!("at least {start}, and below 4GiB"))
+            u32::try_from(bytes).map_err(|_| format!("must be at least {start} and below 4GiB"))
         })
     }
 }
@@ -63,8 +63,8 @@ pub fn parse_long_bytes(
         let bytes = number.checked_mul(1 << shift);
         match bytes.filter(|bytes| range.contains(bytes)) {
             Some(bytes) => Ok(bytes),
-            None if *range.end() == u64::MAX => Err(format!("at least {}", range.start())),
-            None => Err(format!("from {} to {}", range.start(), range.end())),
+            None if *range.end() == u64::MAX => Err(format!("must be at least {}", range.start())),
+            None => Err(format!("must be from {} to {}", range.start(), range.end())),
         }
     }
 }

@@ -22,7 +22,7 @@ pub fn write(bytes: &[u8]) -> Result<(), Failure> {
     let written = output.write_all(bytes).and_then(|()| output.flush());
     written.map_err(|error| match error.kind() {
         ErrorKind::BrokenPipe => Failure::output_closed(),
-        _ => Failure::new(format!("standard output: {error}")),
+        _ => Failure::new(format!("cannot write to standard output: {error}")),
     })
 }
 

@@ -39,7 +39,9 @@ impl Patience {
             std::thread::yield_now();
             other()?;
             if self.waited_ns() > LONGEST_NS {
-                return Err(Failure::new("the other side has done nothing for 10 s"));
+                return Err(Failure::new(
+                    "timed out: no progress of the other side for 10 s",
+                ));
             }
         }
         Ok(())

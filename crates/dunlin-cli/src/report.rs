@@ -169,7 +169,7 @@ pub fn check_errors(errors: u64, operations: &str, first: Option<&String>) -> Re
         (0, _) => Ok(()),
         (_, None) => Err(Failure::new(format!("{errors} {operations} failed"))),
         (_, Some(first)) => Err(Failure::new(format!(
-            "{errors} {operations} failed, the first: {first}"
+            "{errors} {operations} failed, the first with: {first}"
         ))),
     }
 }

@@ -45,7 +45,7 @@ struct Rule {
 #[derive(Debug, Deserialize)]
 #[serde(
     untagged,
-    expecting = "a handler's number (0 to 65535) or its name is wanted"
+    expecting = "expected a handler's number (0 to 65535) or its name"
 )]
 enum Call {
     Id(HandlerId),
@@ -63,7 +63,7 @@ pub fn read(file: &Path) -> Result<Rights, Failure> {
     let bytes = std::fs::File::open(file)
         .and_then(|open| input::read_at_most(open, MOST_BYTES))
         .map_err(|error| wrong(&error))?
-        .ok_or_else(|| wrong(&format_args!("more than {MOST_BYTES} bytes")))?;
+        .ok_or_else(|| wrong(&format_args!("larger than the limit of {MOST_BYTES} bytes")))?;
     let text = String::from_utf8(bytes).map_err(|error| wrong(&error))?;
     let place = |at: usize, key: &str| {
         let line = text.as_bytes()[..at.min(text.len())]

@@ -19,9 +19,9 @@ pub fn wait_for_space(system: &FileSystem, patience: Duration) -> Result<(), Fai
     let began = Instant::now();
     while system.space().map_err(Failure::new)?.bytes == 0 {
         if began.elapsed() >= patience {
-            let words = format!("no data server was met within {} s", patience.as_secs());
+            let words = format!("no data server was found within {} s", patience.as_secs());
             return Err(Failure::new(words)
-                .help("are those that `dunlin serve meta --data` names running?"));
+                .help("are the servers given by `dunlin serve meta --data` running?"));
         }
         interrupt::check()?;
         std::thread::sleep(POLL_EVERY);

@@ -51,8 +51,9 @@ fn wrong(error: TlsError) -> Failure {
 }
 
 fn half(option: &str, key: &str) -> Failure {
-    let words =
-        format!("TLS: certificate and key belong together: {option} (or `{key}`) is missing");
+    let words = format!(
+        "TLS: a certificate and its key must be given together: {option} (or `{key}`) is missing"
+    );
     Failure::usage(words)
 }
 
@@ -117,7 +118,7 @@ impl ClientOptions {
             return match identity {
                 None => Ok(None),
                 Some(_) => Err(Failure::usage(
-                    "TLS: say whom to trust by --tls-ca (or `tls_ca`): the authority of the server's certificate",
+                    "TLS: specify the authority of the server's certificate with --tls-ca (or `tls_ca`)",
                 )),
             };
         };
@@ -168,7 +169,7 @@ impl ServerOptions {
             return match roots {
                 None => Ok(None),
                 Some(_) => Err(Failure::usage(
-                    "TLS: a server needs a certificate to ask for some: --tls-cert and --tls-key",
+                    "TLS: a server that requires client certificates needs its own: --tls-cert and --tls-key",
                 )),
             };
         };
@@ -195,7 +196,7 @@ impl ServerOptions {
                 .map_err(wrong),
             (None, None) => Ok(None),
             (None, Some(_)) => Err(Failure::usage(
-                "TLS: machines of a database are each other's clients: say their authority by --tls-ca",
+                "TLS: machines of a database are clients of each other: specify their authority with --tls-ca",
             )),
         }
     }

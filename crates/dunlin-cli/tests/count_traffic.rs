@@ -153,7 +153,7 @@ fn files_that_are_none_or_not_whole() {
     file[at + 8] = 9;
     let words = refused(&Capture::new("interface", &file), 1);
     assert!(
-        words.contains("behind packet 0") && words.contains("unknown interface"),
+        words.contains("after packet 0") && words.contains("unknown interface"),
         "{words}"
     );
     // A length that nobody has is one that goes beyond the end.

@@ -137,14 +137,17 @@ fn wrong_calls_say_what_is_for_what() {
     for (arguments, why) in [
         (
             &["rb2-nf", "--set", "clients.threads=2"][..],
-            "are for experiments",
+            "only be used with experiments",
         ),
-        (&["rb2-nf", "--check"], "are for experiments"),
+        (&["rb2-nf", "--check"], "only be used with experiments"),
         (&[file, "--quick"], "no table [quick]"),
-        (&[file, "--seeds", "2"], "--seeds is for figures"),
+        (
+            &[file, "--seeds", "2"],
+            "--seeds can only be used with figures",
+        ),
         (
             &["flock-10", "--check", "--seeds", "2"],
-            "--seeds is for figures",
+            "--seeds can only be used with figures",
         ),
         (
             &["rb2-nf", "--set", "nic.no_such=2"],
@@ -286,7 +289,7 @@ fn the_file_of_a_figure_is_shown_changed_and_run() {
         "{named:?}"
     );
     for (name, why) in [
-        ("rb2-nf", "is a program, not a file"),
+        ("rb2-nf", "is a program and has no file"),
         ("flock-99", "no figure"),
     ] {
         let refused = lab(&["show", name]);
@@ -308,7 +311,7 @@ fn what_was_expected_and_is_not_so_ends_with_one() {
     let ran = run(&expect("most = 0.001"), &SHORT);
     assert_eq!(ran.status.code(), Some(1), "{ran:?}");
     assert!(
-        words(&ran.stderr).contains("expected, and not so: a rate"),
+        words(&ran.stderr).contains("expectation not met: a rate"),
         "{ran:?}"
     );
     assert!(words(&ran.stdout).contains("does not hold"), "{ran:?}");

@@ -35,7 +35,7 @@ fn is_long() -> bool {
 /// Why this cannot run here.
 fn missing(programs: &[&str]) -> Option<String> {
     if !rustix::process::geteuid().is_root() {
-        return Some("it needs root".into());
+        return Some("requires root".into());
     }
     let fuse = File::options().read(true).write(true).open("/dev/fuse");
     if let Err(error) = fuse {
@@ -354,7 +354,10 @@ fn a_busy_mount_says_so_and_ends_by_a_later_signal() {
         return;
     };
     let line = interrupted(&mount, &words);
-    assert!(line.contains("busy; Ctrl-C again detaches"), "{line}");
+    assert!(
+        line.contains("busy; press Ctrl-C again to detach"),
+        "{line}"
+    );
     assert!(mount.path.join("held").exists());
     drop(held);
     // What comes at once may be the same Ctrl-C once more.

@@ -63,7 +63,7 @@ fn a_server_says_whom_it_refused_and_why() {
         let mut errors = server.stderr.take().expect("its words");
         errors.read_to_string(&mut words).expect("text");
         assert!(server.wait().expect("an end").success());
-        let said = words.contains("could not authenticate") && words.contains("peer=127.0.0.1:");
+        let said = words.contains("failed to authenticate") && words.contains("peer=127.0.0.1:");
         assert_eq!(said, says, "{words}");
     }
 }

@@ -204,7 +204,7 @@ fn a_database_with_logs_survives_the_kill_of_all_its_machines() {
     assert!(words.contains("--membership"), "{words}");
     let taken = [&store[..], &[&log, "--membership", &membership]].concat();
     let words = failure(&dunlin(&taken), 1);
-    assert!(words.contains("in use by a machine that runs"), "{words}");
+    assert!(words.contains("in use by a running machine"), "{words}");
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn a_membership_that_is_none_is_said() {
     for (place, expected) in [
         ("etcd://127.0.0.1:2379", "etcd://HOST:PORT"),
         ("etcd:///bank", "etcd://HOST:PORT"),
-        ("redis://127.0.0.1/bank", "a folder or in etcd"),
+        ("redis://127.0.0.1/bank", "use a folder or etcd"),
     ] {
         let table = ["--table", "accounts:10:8", "--membership", place];
         let words = failure(&dunlin(&[&["serve", "store"], &table[..]].concat()), 2);

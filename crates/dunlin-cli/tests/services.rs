@@ -216,9 +216,12 @@ fn a_wrong_secret_is_said_and_harms_nobody_else() {
     let call = |more: &[&str]| dunlin(&[&["call", server.address(), "1", "hello"], more].concat());
     assert_eq!(text(&call(&["--secret-file", ours.path()])), "hello");
     let words = failure(&call(&["--secret-file", other.path()]), 1);
-    assert!(words.contains("the secret is not the one"), "{words}");
+    assert!(
+        words.contains("the secret differs from that of the server"),
+        "{words}"
+    );
     let words = failure(&call(&[]), 1);
-    assert!(words.contains("asks for a secret"), "{words}");
+    assert!(words.contains("requires a secret"), "{words}");
     assert_eq!(text(&call(&["--secret-file", ours.path()])), "hello");
     server.stop();
 }
@@ -251,13 +254,13 @@ fn doctor_says_what_a_connection_would_use() {
     assert!(words.contains("over shm (same host"), "{words}");
     let of = |others: &[String], what: &str| others.iter().any(|words| words.contains(what));
     let words = others(&[]);
-    assert!(of(&words, "roce: reaches the server, too"), "{words:?}");
+    assert!(of(&words, "roce: reaches the server as well"), "{words:?}");
     let words = others(&["--device", "roce"]);
-    assert!(of(&words, "shm: reaches the server, too"), "{words:?}");
+    assert!(of(&words, "shm: reaches the server as well"), "{words:?}");
     let finding = found(&["--device", "roce"], 0);
     let words = finding["found"].as_str().expect("words");
     assert!(
-        words.contains("MTU") && words.contains("datagrams come through"),
+        words.contains("MTU") && words.contains("datagrams arrive"),
         "{words}"
     );
     let finding = found(&["--device", "ibv:no-such-nic"], 1);

@@ -115,7 +115,7 @@ fn a_server_that_does_not_answer_is_not_waited_for_longer_than_said() {
     let address = deaf.local_addr().expect("its address").to_string();
     let ping = ["ping", &address, "--count", "1", "--connect-timeout", "0.2"];
     let words = failure(&dunlin(&ping), 1);
-    assert!(words.contains("did not answer within 200ms"), "{words}");
+    assert!(words.contains("within 200ms"), "{words}");
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_server_process_of_ones_own_has_the_settings_too() {
     let output = dunlin(&[&["--config", file.path()][..], &perf].concat());
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     let words = String::from_utf8_lossy(&output.stderr);
-    assert!(words.contains("takes 65536 bytes at most"), "{words}");
+    assert!(words.contains("limit is 65536 bytes"), "{words}");
 }
 
 #[test]

@@ -383,7 +383,7 @@ fn who_looks_changes_nothing_and_chooses_what_is_kept() {
     assert_eq!(few.len(), 10);
     assert!(few.iter().all(|(.., frame)| frame.len() <= 80));
     assert!(
-        words.contains(&format!("{} more were left out", all.len() - 10)),
+        words.contains(&format!("{} more were omitted", all.len() - 10)),
         "{words}"
     );
 

@@ -170,7 +170,7 @@ fn a_window_and_a_bound_keep_a_trace_short() {
     assert_eq!(few.iter().filter(|(_, kind)| *kind != 2).count(), 100);
     let words = String::from_utf8(ran.stderr).expect("UTF-8");
     assert!(
-        words.contains("more were left out: a bound was reached"),
+        words.contains("more were omitted because a limit was reached"),
         "{words}"
     );
 

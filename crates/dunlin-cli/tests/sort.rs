@@ -27,7 +27,7 @@ fn made_sorted_and_looked_at() {
     assert_eq!(made["records"], 50_000);
 
     let words = failure_of_check(&dunlin(&["sort", "check", &input]));
-    assert!(words.contains("are less than the one before"), "{words}");
+    assert!(words.contains("are less than the record before"), "{words}");
 
     // A quarter of it fits into memory.
     let how = ["--workers", "3", "--memory", "4MiB", "--json"];
@@ -204,7 +204,7 @@ fn wrong_calls_say_what_is_wrong() {
         2,
     );
     assert!(
-        words.contains("too few for 8 workers: give at least"),
+        words.contains("bytes for 8 workers; give at least"),
         "{words}"
     );
     let words = failure(&dunlin(&["sort", "run", &odd, &nowhere]), 1);

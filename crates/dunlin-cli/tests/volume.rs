@@ -85,7 +85,10 @@ fn a_volume_is_made_used_checked_and_removed() {
         "birds: 4096 blocks of 4096 bytes, 3 copies on 3 servers\n"
     );
     let words = failure(&volume("create", &["--size", "16MiB"]), 1);
-    assert!(words.contains("there is a volume 'birds'"), "{words}");
+    assert!(
+        words.contains("the volume 'birds' already exists"),
+        "{words}"
+    );
     let socket = format!("unix:{}", scratch.path("socket"));
     let exporting = Exporting::start(&["birds", "--server", &addresses, "--nbd", &socket]);
     let uri = exporting.uri.as_str();
@@ -147,7 +150,7 @@ fn what_is_wrong_is_said() {
         )
     };
     for (size, code, why) in [
-        ("4097", 2, "no multiple of 4096"),
+        ("4097", 2, "not a multiple of"),
         ("0", 2, "from 4096 to"),
         ("1PiB", 2, "write bytes as a number"),
         ("1GiB", 1, "(capacity)"),
@@ -172,7 +175,7 @@ fn what_is_wrong_is_said() {
     let words = failure(&export("tcp:127.0.0.1:0"), 1);
     assert!(words.contains("no volume 'birds'"), "{words}");
     let words = failure(&one(&["--size", "1GiB"]), 1);
-    assert!(words.contains("is its --capacity enough?"), "{words}");
+    assert!(words.contains("its --capacity suffices"), "{words}");
     text(&one(&["--size", "64KiB"]));
     let words = failure(&one(&["--size", "64KiB"]), 1);
     assert!(words.contains("`dunlin volume remove`"), "{words}");
@@ -181,7 +184,7 @@ fn what_is_wrong_is_said() {
     let file = scratch.path("letters");
     std::fs::write(&file, "mine").unwrap();
     let words = failure(&export(&format!("unix:{file}")), 1);
-    assert!(words.contains("a file that is no socket?"), "{words}");
+    assert!(words.contains("a file that is not a socket?"), "{words}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
     let serve = |log: &str| {
         dunlin(&[
@@ -194,7 +197,7 @@ fn what_is_wrong_is_said() {
         ])
     };
     let words = failure(&serve(&file), 1);
-    assert!(words.contains("--log takes a folder"), "{words}");
+    assert!(words.contains("--log must be a directory"), "{words}");
     server.stop();
     let words = failure(&dunlin(&["serve", "blocks"]), 2);
     assert!(words.contains("--log DIR"), "{words}");

@@ -8,11 +8,11 @@ use common::{dunlin, failure, object, Serving};
 #[test]
 fn addresses_that_are_none() {
     for (address, why) in [
-        ("127.0.0.1:99999", "`99999` is not a TCP port"),
-        ("http://host", "`http://` is not a scheme"),
-        ("", "names no host"),
+        ("127.0.0.1:99999", "invalid TCP port `99999`"),
+        ("http://host", "unsupported scheme `http://`"),
+        ("", "missing host"),
         ("::1:7711", "not an IPv6 address in brackets"),
-        ("dunlin://[::1]:7711/path", "an address has no path"),
+        ("dunlin://[::1]:7711/path", "unexpected path `/path`"),
     ] {
         for arguments in [
             &["call", address, "1", "hello"][..],
@@ -54,7 +54,7 @@ fn devices_and_presets_that_are_none() {
         &["perf", "rpc", "--processes", "2"],
     ] {
         let words = failure(&dunlin(&[command, &["--preset", "nonsense"]].concat()), 2);
-        assert!(words.contains("no preset 'nonsense'"), "{words}");
+        assert!(words.contains("unknown preset 'nonsense'"), "{words}");
     }
 }
 
@@ -71,7 +71,7 @@ fn times_that_are_none() {
             &["perf", "limits", "--seconds", time],
         ] {
             let words = failure(&dunlin(arguments), 2);
-            let said = "seconds are more than 0 and at most 86400";
+            let said = "the number of seconds must be more than 0 and at most 86400";
             let said = words.contains(said) || words.contains("is not a number of seconds");
             assert!(said, "{arguments:?}: {words}");
         }
@@ -87,12 +87,14 @@ fn numbers_that_cannot_be() {
         let output = dunlin(&arguments);
         assert_eq!(output.status.code(), Some(2), "{output:?}");
         let words = String::from_utf8_lossy(&output.stderr);
-        assert!(words.contains("16777216 bytes at most"), "{words}");
+        assert!(words.contains("limit is 16777216 bytes"), "{words}");
     }
     let response = dunlin(&["perf", "rpc", "--response-size", "2GiB"]);
     let words = failure(&response, 2);
     assert!(
-        words.contains("--response-size 2147483648: the server takes 16777216 bytes at most"),
+        words.contains(
+            "--response-size 2147483648 is too large: the server's limit is 16777216 bytes"
+        ),
         "{words}"
     );
     for arguments in [
@@ -108,7 +110,7 @@ fn numbers_that_cannot_be() {
     }
     let scans = ["perf", "kv", "--workload", "scan", "--value-size", "64KiB"];
     let words = failure(&dunlin(&scans), 2);
-    assert!(words.contains("1048576 bytes at most"), "{words}");
+    assert!(words.contains("at most 1048576 bytes"), "{words}");
     for core in ["1000", "99999999999"] {
         let serve = ["serve", "echo", "--listen", "127.0.0.1:0", "--pin", core];
         let words = failure(&dunlin(&serve), 2);
@@ -146,7 +148,7 @@ fn a_server_that_cannot_be_reached_is_exit_code_1_of_doctor() {
         let output = dunlin(&[&["doctor", "127.0.0.1:1"], more].concat());
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         let words = String::from_utf8_lossy(&output.stderr);
-        assert!(words.contains("no way to dunlin://127.0.0.1:1"), "{words}");
+        assert!(words.contains("cannot use dunlin://127.0.0.1:1"), "{words}");
         // What it found is said all the same.
         assert!(String::from_utf8_lossy(&output.stdout).contains("missing"));
         if !more.is_empty() {
@@ -159,7 +161,7 @@ fn a_server_that_cannot_be_reached_is_exit_code_1_of_doctor() {
 fn what_cannot_be_is_said_in_words() {
     let echo = Serving::start("echo", &[]);
     let words = failure(&dunlin(&["kv", "--address", echo.address(), "get", "x"]), 1);
-    assert!(words.contains("keeps no keys"), "{words}");
+    assert!(words.contains("has no key-value store"), "{words}");
     assert!(words.contains("dunlin serve kv"), "{words}");
     let port = echo.address().trim_start_matches("dunlin://").to_owned();
     let serve = [
@@ -171,7 +173,7 @@ fn what_cannot_be_is_said_in_words() {
         &port,
     ];
     let words = failure(&dunlin(&serve), 1);
-    assert!(words.contains("is in use by another process"), "{words}");
+    assert!(words.contains("in use by another process"), "{words}");
     // An address of a network that is for examples only.
     let words = failure(&dunlin(&["serve", "echo", "--listen", "203.0.113.7:0"]), 1);
     assert!(
@@ -188,13 +190,13 @@ fn places_that_are_something_else() {
     for (arguments, why) in [
         (
             &["serve", "meta", "--listen", here, "--store", file][..],
-            "a store is a folder",
+            "not a directory",
         ),
         (
             &["serve", "blocks", "--listen", here, "--log", file],
             "not a directory",
         ),
-        (&["mount", "dunlin://127.0.0.1:1", file], "it is no folder"),
+        (&["mount", "dunlin://127.0.0.1:1", file], "not a directory"),
         (
             &["mount", "dunlin://127.0.0.1:1", "/no/such/folder"],
             "/no/such/folder: No such file",
@@ -216,7 +218,7 @@ fn a_store_that_another_has_open() {
         &["fsck", path],
     ] {
         let words = failure(&dunlin(arguments), 1);
-        let said = format!("{path}: another process has it open");
+        let said = format!("{path}: in use by another process");
         assert!(words.contains(&said), "{arguments:?}: {words}");
     }
     drop(serving);
@@ -240,7 +242,7 @@ fn options_of_another_service_are_refused() {
     ] {
         let serve = ["serve", service, "--listen", "127.0.0.1:0", option, value];
         let words = failure(&dunlin(&serve), 2);
-        let why = format!("{option} means nothing to `serve {service}`; it is for {of}");
+        let why = format!("{option} cannot be used with `serve {service}`; it is for {of}");
         assert!(words.contains(&why), "{words}");
     }
 }
@@ -260,7 +262,7 @@ fn tables_of_others_are_not_measured_on() {
         "1",
     ];
     let words = failure(&dunlin(&perf), 2);
-    assert!(words.contains("there are: accounts"), "{words}");
+    assert!(words.contains("available: accounts"), "{words}");
     assert!(words.contains("--load smallbank"), "{words}");
     let get = dunlin(&[&txn[..], &["get", "accounts", "1"]].concat());
     assert_eq!(String::from_utf8_lossy(&get.stdout), "accounts\t1\t100\n");
@@ -272,7 +274,7 @@ fn a_server_of_something_else_is_not_said_to_lack_memory() {
     let perf = ["perf", "kv", "--address", echo.address(), "--keys", "10"];
     let words = failure(&dunlin(&perf), 1);
     assert!(
-        words.contains("10 of 10 entries were not taken, the first: "),
+        words.contains("10 of 10 entries were not stored, the first with: "),
         "{words}"
     );
     assert!(!words.contains("memory"), "{words}");
@@ -288,7 +290,7 @@ fn a_transaction_on_what_is_not_there_or_too_large() {
         dunlin(&[&address[..], &words].concat())
     };
     let words = failure(&txn("get nope 1"), 2);
-    assert!(words.contains("there are: accounts"), "{words}");
+    assert!(words.contains("available: accounts"), "{words}");
     let most = i64::MAX;
     let put = txn(&format!("put accounts 1 {most} put accounts 2 7"));
     assert!(put.status.success(), "{put:?}");
@@ -333,7 +335,7 @@ fn servers_that_could_not_serve() {
             "echo",
             &[],
             &["--max-connections", "0"],
-            "nobody could be served",
+            "no client could connect",
         ),
         (
             "kv",
@@ -350,5 +352,5 @@ fn servers_that_could_not_serve() {
     let words = failure(&dunlin(&sort), 2);
     assert!(words.contains("fasst goes over datagrams"), "{words}");
     let words = failure(&dunlin(&["perf", "rpc", "--against", "limits,plain"]), 2);
-    assert!(words.contains("`limits` stands alone"), "{words}");
+    assert!(words.contains("`limits` cannot be combined"), "{words}");
 }

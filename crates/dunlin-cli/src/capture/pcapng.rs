@@ -102,7 +102,7 @@ fn failure(error: PcapError) -> Failure {
         PcapError::IoError(error) if error.kind() == ErrorKind::BrokenPipe => {
             Failure::output_closed()
         }
-        PcapError::IoError(error) => Failure::new(format!("writing the capture: {error}")),
-        error => Failure::new(format!("writing the capture: {error}")),
+        PcapError::IoError(error) => Failure::new(format!("cannot write the capture: {error}")),
+        error => Failure::new(format!("cannot write the capture: {error}")),
     }
 }

@@ -123,7 +123,8 @@ fn explain(error: CallError) -> Failure {
     let failure = Failure::new(error);
     if unknown {
         return failure.help(
-            "the server does not show its calls: `dunlin serve --allow-capture`, ServerBuilder::allows_capture",
+            "the server does not allow capture: start it with `dunlin serve --allow-capture`, or set \
+             ServerBuilder::allows_capture",
         );
     }
     failure

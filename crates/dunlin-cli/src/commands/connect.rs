@@ -21,7 +21,9 @@ use crate::tls::ClientOptions;
 pub fn parse_device(name: &str) -> Result<String, &'static str> {
     match device_name::is_known(name) {
         true => Ok(name.to_owned()),
-        false => Err("devices are shm, roce, ibv and ibv:NIC (see `dunlin devices`), and flor- in front of one"),
+        false => Err(
+            "available devices are shm, roce, ibv and ibv:NIC (see `dunlin devices`), each optionally with the prefix \
+             flor-"),
     }
 }
 

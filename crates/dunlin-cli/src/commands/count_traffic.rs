@@ -51,7 +51,7 @@ fn parse_design(name: &str) -> Result<String, String> {
     let names = Design::ALL.map(|design| design.name);
     match names.contains(&name) {
         true => Ok(name.to_owned()),
-        false => Err(format!("designs are {}", names.join(", "))),
+        false => Err(format!("available designs: {}", names.join(", "))),
     }
 }
 
@@ -82,7 +82,7 @@ struct Report {
 fn open(args: &Args) -> Result<Capture, Failure> {
     Capture::open(&args.file).map_err(|error| match error {
         CaptureError::NoCapture { .. } => Failure::usage(error).help(
-            "tcpdump -w and Wireshark write captures; of other kinds Wireshark's editcap makes one",
+            "create a capture with tcpdump -w or Wireshark; Wireshark's editcap converts other formats",
         ),
         error => Failure::new(error),
     })
@@ -136,7 +136,7 @@ fn measure(
         let (by_one, alone) = count_alone(opening, &mut open(args)?)?;
         if by_ring != *counts || by_one != *counts {
             return Err(Failure::new(
-                "the same file was counted otherwise: does somebody write it?",
+                "a second count of the same file gave another result: is the file being written?",
             ));
         }
         let rate = |seconds: f64| counts.all.packets as f64 / seconds.max(1e-9);
@@ -211,7 +211,7 @@ fn print(report: &Report) -> Result<(), Failure> {
         ));
     }
     if report.cut_short {
-        output::note("the capture ends within a packet: those before it were counted");
+        output::note("the capture ends within a packet: the packets before it were counted");
     }
     match report.rates {
         Some(rates) => output::print(format_args!(

@@ -61,7 +61,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         }
         let about = connection::connection(address, config);
         if let Some(finding) = about.iter().find(|one| one.state == State::Missing) {
-            let words = format!("no way to {address}: {}", finding.found);
+            let words = format!("cannot use {address}: {}", finding.found);
             way = Err(Failure::new(words));
         }
         // What was asked about comes first.

@@ -27,7 +27,7 @@ pub struct Args {
 /// Checks and prints.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let found = dunlin_fs::meta::check(&args.store).map_err(|error| {
-        Failure::new(error).help("it must be the folder of a metadata server that is not running")
+        Failure::new(error).help("specify the directory of a metadata server that is not running")
     })?;
     let faults: Vec<_> = found.faults.iter().map(ToString::to_string).collect();
     let counts = [
@@ -58,6 +58,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     match faults.len() {
         0 => Ok(()),
-        count => Err(Failure::new(format!("{count} faults"))),
+        count => Err(Failure::new(format!("found {count} faults"))),
     }
 }

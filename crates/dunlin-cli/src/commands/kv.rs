@@ -93,10 +93,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let client = args.connect.connect(&args.address)?;
     let missing = |key: &OsStr| Failure::new(format!("no key '{}'", key.to_string_lossy()));
     let failed = |error: CallError| match error {
-        CallError::UnknownHandler(_) => {
-            Failure::new(format!("the server at {} keeps no keys", args.address))
-                .help("`dunlin serve kv` does")
-        }
+        CallError::UnknownHandler(_) => Failure::new(format!(
+            "the server at {} has no key-value store",
+            args.address
+        ))
+        .help("start one with `dunlin serve kv`"),
         other => Failure::new(other),
     };
     match &args.action {
@@ -119,7 +120,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Action::Put { key, value } => {
             if key.len() > kv::MAX_KEY_BYTES {
                 let words = format!(
-                    "a key of {} bytes; at most {}",
+                    "key too long: {} bytes, the limit is {}",
                     key.len(),
                     kv::MAX_KEY_BYTES
                 );

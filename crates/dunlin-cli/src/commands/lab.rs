@@ -158,7 +158,7 @@ impl Selection {
             let found = figures::ALL.iter().find(|figure| figure.name == *name);
             found.ok_or_else(|| {
                 Failure::usage(format!("no figure `{name}`"))
-                    .help("`dunlin lab list` names the figures")
+                    .help("`dunlin lab list` lists the figures")
             })
         };
         self.figures.iter().map(find).collect()
@@ -174,10 +174,10 @@ impl Selection {
             return Ok(None);
         };
         if self.figures.len() > 1 {
-            let words = format!("{file} is an experiment, which runs alone");
-            return Err(Failure::usage(words).help("name one file, or figures"));
+            let words = format!("{file} is an experiment, which must run alone");
+            return Err(Failure::usage(words).help("specify one file, or figures"));
         }
-        self.no_seeds("--repeat N for an experiment")?;
+        self.no_seeds("use --repeat N for an experiment")?;
         Ok(Some(Path::new(file)))
     }
 
@@ -188,9 +188,10 @@ impl Selection {
     pub fn no_seeds(&self, instead: &'static str) -> Result<(), Failure> {
         match self.seeds {
             None => Ok(()),
-            Some(_) => {
-                Err(Failure::usage("--seeds is for figures that are run or scored").help(instead))
-            }
+            Some(_) => Err(Failure::usage(
+                "--seeds can only be used with figures that are run or scored",
+            )
+            .help(instead)),
         }
     }
 
@@ -199,17 +200,17 @@ impl Selection {
     /// # Errors
     /// When the figure is not described by a file, or is not the only one.
     fn figure_file(&self) -> Result<FigureFile, Failure> {
-        let words = "--repeat, --cores, --json, --check and --set of keys are for experiments";
+        let words = "--repeat, --cores, --json, --check and --set with keys can only be used with experiments";
         let files = figures::file_names().join(", ");
         let help = format!(
-            "name a file, or a figure that is one ({files}): `dunlin lab run FILE.toml`; \
-             `dunlin lab score --json` is for figures"
+            "specify a file, or a figure that is one ({files}): `dunlin lab run FILE.toml`; use `dunlin lab score \
+             --json` for figures"
         );
         let found = match self.figures.as_slice() {
             [name] => figures::file(name),
             _ => None,
         };
-        self.no_seeds("--repeat N for an experiment")?;
+        self.no_seeds("use --repeat N for an experiment")?;
         found.ok_or_else(|| Failure::usage(words).help(help))
     }
 
@@ -254,14 +255,14 @@ impl Command {
                 None if figures::ALL.iter().any(|figure| figure.name == name) => {
                     let files = figures::file_names().join(", ");
                     Err(
-                        Failure::usage(format!("the figure `{name}` is a program, not a file"))
+                        Failure::usage(format!("the figure `{name}` is a program and has no file"))
                             .help(format!(
-                                "files are: {files}; docs/lab.md says why others are not"
+                                "figures with files: {files}; docs/lab.md explains why others have none"
                             )),
                     )
                 }
                 None => Err(Failure::usage(format!("no figure `{name}`"))
-                    .help("`dunlin lab list` names the figures")),
+                    .help("`dunlin lab list` lists the figures")),
             },
             Self::Run {
                 selection,
@@ -343,8 +344,8 @@ impl Command {
                 freeze::allowed(&card, &admit).map_err(|reasons| {
                     failed(&reasons.join("; "))
                         .help(
-                            "run `dunlin lab score --json` with this program, for all calibrating figures; a row that \
-                             misses is for mending, or named by --admit",
+                            "run `dunlin lab score --json` with this program, for all calibrating figures; correct \
+                             each row that misses, or name it with --admit",
                         )
                 })?;
                 if let Some(words) = freeze::of_other_protocols(&card) {
@@ -367,6 +368,6 @@ pub fn frozen(effort: dunlin_lab::figure::Effort) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::new(freeze).help(
-        "no prediction is judged; `dunlin lab freeze` prints a manifest for the files as they are",
+        "predictions are not judged; `dunlin lab freeze` prints a manifest of the files as they are",
     ))
 }

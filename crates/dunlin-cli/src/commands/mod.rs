@@ -141,7 +141,7 @@ impl Command {
 pub const INTERRUPTED: u8 = 130;
 
 /// The help for an address that cannot be listened on.
-const NOT_OF_THIS_HOST: &str = "no network interface of this host has the address";
+const NOT_OF_THIS_HOST: &str = "no network interface of this host has this address";
 
 /// Why a command failed, and what the user can do about it.
 #[derive(Debug)]
@@ -179,7 +179,7 @@ impl Failure {
     pub fn interrupted() -> Self {
         Self {
             exit_code: INTERRUPTED,
-            ..Self::new("interrupted before the end")
+            ..Self::new("interrupted")
         }
     }
 
@@ -187,7 +187,7 @@ impl Failure {
     pub fn output_closed() -> Self {
         Self {
             exit_code: 0,
-            ..Self::new("nobody reads the output")
+            ..Self::new("standard output is closed")
         }
     }
 

@@ -49,15 +49,13 @@ pub struct Args {
 /// Mounts, until Ctrl-C or `umount`.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let cache = Duration::try_from_secs_f64(args.cache)
-        .map_err(|_| Failure::usage("--cache: seconds, 0 or more"))?;
+        .map_err(|_| Failure::usage("--cache must be a number of seconds, 0 or more"))?;
     let folder = args.folder.display();
     let of_folder = |error: &dyn std::fmt::Display| Failure::new(format!("{folder}: {error}"));
     // The kernel would mount on a file, too.
     let metadata = std::fs::metadata(&args.folder).map_err(|error| of_folder(&error))?;
     if !metadata.is_dir() {
-        return Err(of_folder(
-            &"it is no folder, and a file system is mounted on one",
-        ));
+        return Err(of_folder(&"not a directory, which a mount point must be"));
     }
     let options = FsOptions {
         preset: connect::preset(args.preset),
@@ -83,7 +81,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let path = args.folder.canonicalize();
     let path = path.map_err(|error| of_folder(&error))?;
     let session = fuser::Session::new(mounted, &path, &config)
-        .map_err(|error| of_folder(&error).help("it needs root and /dev/fuse"))?;
+        .map_err(|error| of_folder(&error).help("mounting requires root and /dev/fuse"))?;
     let mut unmounter = Unmounter::new(path);
     ctrlc::set_handler(move || unmounter.signalled()).map_err(Failure::new)?;
     output::print(format_args!("mounted on {folder}"))?;

@@ -16,7 +16,7 @@ pub(super) fn payload(client: &Client, argument: &OsStr) -> Result<Vec<u8>, Fail
     // Only the server knows how long a request may be: nothing is read before it is there.
     let longest = client.max_message_bytes().map_err(Failure::new)?;
     input::read_at_most(std::io::stdin().lock(), longest)?.ok_or_else(|| {
-        let words = "standard input is longer than a request to this server may be";
+        let words = "standard input is longer than the server's limit for a request";
         Failure::new(format!("{words}: {longest} bytes (max_message_bytes)"))
     })
 }

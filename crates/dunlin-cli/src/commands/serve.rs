@@ -181,7 +181,7 @@ impl Args {
                 };
                 let services = Vec::from_iter(services.iter().map(name)).join("`, `");
                 return Err(Failure::usage(format!(
-                    "--{option} means nothing to `serve {}`; it is for `{services}`",
+                    "--{option} cannot be used with `serve {}`; it is for `{services}`",
                     name(&self.service)
                 )));
             }
@@ -203,7 +203,11 @@ pub fn read_secret(file: impl AsRef<Path>) -> Result<Secret, Failure> {
     let bytes = std::fs::File::open(file)
         .and_then(|open| input::read_at_most(open, most))
         .map_err(|error| wrong(&error))?
-        .ok_or_else(|| wrong(&format_args!("more than {most} bytes, the longest secret")))?;
+        .ok_or_else(|| {
+            wrong(&format_args!(
+                "longer than the limit of {most} bytes for a secret"
+            ))
+        })?;
     Secret::new(bytes).map_err(|error| wrong(&error))
 }
 
@@ -246,7 +250,7 @@ fn builder(
     if let Some(most) = args.max_connections.or(set.max_connections) {
         if most == 0 {
             return Err(Failure::usage(
-                "max_connections is 0: nobody could be served",
+                "max_connections is 0: no client could connect",
             ));
         }
         server = server.max_connections(most);
@@ -281,7 +285,8 @@ fn builder(
     }
     if let Some(tls) = args.tls.server(&set.tls, set.tls_optional == Some(true))? {
         if args.service == Service::Meta {
-            let words = "serve meta: its clients and its data servers do not speak TLS yet";
+            let words =
+                "serve meta does not support TLS yet, because its clients and data servers do not";
             return Err(Failure::usage(words));
         }
         server = server.tls(tls);

@@ -111,7 +111,7 @@ pub struct How {
 fn parse_preset(name: &str) -> Result<Preset, String> {
     match name.parse().map_err(|unknown| format!("{unknown}"))? {
         preset @ (Preset::Fasst | Preset::Erpc | Preset::Herd) => Err(format!(
-            "{preset} goes over datagrams: a sort needs one-sided READs and WRITEs, over RC"
+            "{preset} uses datagrams, but a sort needs one-sided READs and WRITEs, over RC"
         )),
         preset => Ok(preset),
     }
@@ -197,11 +197,9 @@ pub fn failed(error: SortError) -> Failure {
         SortError::Workers(_) | SortError::Memory(_) => Failure::usage(error),
         SortError::File(error) => file_failed(error),
         SortError::Died { .. } => {
-            Failure::new(error).help("nothing is left of it: it can be started again")
+            Failure::new(error).help("no files of it are left: it can be started again")
         }
-        SortError::Silent { .. } => {
-            Failure::new(error).help("with more --patience it would have been waited for longer")
-        }
+        SortError::Silent { .. } => Failure::new(error).help("increase --patience to wait longer"),
         error => Failure::new(error),
     }
 }
@@ -209,7 +207,7 @@ pub fn failed(error: SortError) -> Failure {
 fn file_failed(error: FileError) -> Failure {
     match error {
         FileError::Shape { .. } => {
-            Failure::usage(error).help("`dunlin sort make` makes a file of records")
+            Failure::usage(error).help("`dunlin sort make` creates a file of records")
         }
         error => Failure::new(error),
     }
@@ -304,7 +302,7 @@ fn check(file: &Path, json: bool) -> Result<(), Failure> {
     match found.first_unordered {
         None => Ok(()),
         Some(first) => Err(Failure::new(format!(
-            "{}: {} records are less than the one before, the first is record {first}",
+            "{}: {} records are less than the record before them, the first of them is record {first}",
             file.display(),
             found.unordered
         ))),

@@ -60,7 +60,8 @@ fn explain(error: CallError) -> Failure {
     let unknown = matches!(error, CallError::UnknownHandler(_));
     let failure = Failure::new(error);
     if unknown {
-        return failure.help("the server does not show its figures: ServerBuilder::shows_figures");
+        return failure
+            .help("the server does not show its figures: see ServerBuilder::shows_figures");
     }
     failure
 }
@@ -126,7 +127,7 @@ fn watch(
                 shown = history.look(figures).or(shown);
             }
             // The client connects again by itself when the server is back.
-            Err(error) => screen.trouble = Some(format!("no answer: {error}")),
+            Err(error) => screen.trouble = Some(format!("no response: {error}")),
         }
     }
     Ok(())

@@ -123,22 +123,22 @@ fn parse(words: &[String], values: Values) -> Result<Vec<Step>, String> {
         let mut next = |what: &str| {
             let word = words
                 .next()
-                .ok_or_else(|| format!("'{name}' without a {what}"));
+                .ok_or_else(|| format!("'{name}' is missing its {what}"));
             word.cloned()
         };
         let number = |what: &str, word: &str| -> Result<i64, String> {
-            let wrong = |_| format!("the {what} '{word}' is no whole number of 64 bits");
+            let wrong = |_| format!("the {what} '{word}' is not a 64-bit integer");
             word.parse().map_err(wrong)
         };
         if !["get", "put", "add", "del"].contains(&name.as_str()) {
             return Err(format!(
-                "no operation '{name}'; there are: get, put, add, del"
+                "unknown operation '{name}'; available: get, put, add, del"
             ));
         }
         let (table, key) = (next("table")?, next("key")?);
         let key = key
             .parse()
-            .map_err(|_| format!("the key '{key}' is no number from 0 to {}", u64::MAX))?;
+            .map_err(|_| format!("the key '{key}' is not a number from 0 to {}", u64::MAX))?;
         let operation = match name.as_str() {
             "get" => Operation::Get,
             "del" => Operation::Delete,
@@ -147,7 +147,8 @@ fn parse(words: &[String], values: Values) -> Result<Vec<Step>, String> {
                 (value, Values::Text) => value.into_bytes(),
                 (value, Values::Number) => {
                     let number = number("value", &value);
-                    let number = number.map_err(|why| format!("{why}; say --values text"))?;
+                    let number =
+                        number.map_err(|why| format!("{why}; for text, use --values text"))?;
                     number.to_le_bytes().to_vec()
                 }
             }),
@@ -184,7 +185,7 @@ fn transact(database: &Database, steps: &[Step], values: Values) -> Result<(), F
         Stopped::Database(DatabaseError::UnknownOutcome { transaction, .. }) => {
             let failure = Failure::new(&error);
             match database.outcome(transaction, OUTCOME) {
-                Outcome::Committed => failure.help("it has committed since"),
+                Outcome::Committed => failure.help("it has committed in the meantime"),
                 _ => failure.help("read the keys before you run it again"),
             }
         }
@@ -219,7 +220,7 @@ fn apply(
             let had = t.get(&table, &step.key)?.unwrap_or(0);
             let Some(sum) = had.checked_add(*number) else {
                 return Err(Stopped::TooLarge(format!(
-                    "{} {}: {had} and {number} are more than a value of 64 bits can be",
+                    "{} {}: the sum of {had} and {number} exceeds a 64-bit value",
                     step.table, step.key
                 )));
             };
@@ -242,7 +243,7 @@ fn show(step: &Step, value: Option<Vec<u8>>, values: Values) -> String {
 /// Prints the members.
 fn machines(database: &Database) -> Result<(), Failure> {
     let Some(of) = database.configuration() else {
-        return output::print("nobody replaces the machines of this database");
+        return output::print("the machines of this database are not replaced when they fail");
     };
     let mut table = output::table(&["machine", "address", "role"]);
     for (number, member) in of.members.iter().enumerate() {

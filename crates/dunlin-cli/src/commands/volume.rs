@@ -107,12 +107,15 @@ fn failed(error: VolumeError) -> Failure {
             Failure::usage(error)
         }
         VolumeError::Exists { .. } => Failure::new(error)
-            .help("take another name, `dunlin volume export` it as it is, or `dunlin volume remove` it first"),
+            .help(
+                "use another name, export the existing volume with `dunlin volume export`, or remove it with `dunlin \
+                 volume remove` first"),
         VolumeError::Server {
             source: CallError::Handler { code, .. },
             ..
         } if is_of_room(code) => Failure::new(error).help(
-            "that server has said so: can it write the folder of its --log, and is its --capacity enough?",
+            "this error is from that server: check that it can write the directory of its --log, and that its \
+             --capacity suffices",
         ),
         VolumeError::Server {
             source: CallError::Handler { .. },
@@ -160,7 +163,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 found.faults.len(),
                 some.join(", ")
             );
-            Err(Failure::new(words).help("an open makes copies equal that are not damaged"))
+            Err(Failure::new(words)
+                .help("opening the volume makes copies that are not damaged equal"))
         }
         Action::Remove { of } => {
             let removed = dunlin_volume::remove(&of.name, &of.addresses(), &of.options()?);
@@ -174,9 +178,8 @@ fn export(of: &Which, nbd: &NbdAddress) -> Result<(), Failure> {
     interrupt::listen()?;
     let volume = Volume::open(&of.name, &of.addresses(), &of.options()?).map_err(failed)?;
     let mut export = Export::new(volume, nbd).map_err(|error| match &error {
-        ExportError::Listen { .. } => {
-            Failure::new(error).help("is it in use, not of this host, or a file that is no socket?")
-        }
+        ExportError::Listen { .. } => Failure::new(error)
+            .help("is it in use, of another host, or a file that is not a socket?"),
         _ => Failure::new(error),
     })?;
     let uri = export.address()?.uri(&of.name);

@@ -39,7 +39,7 @@ pub fn connection(address: &Address, mut config: DialConfig) -> Vec<Finding> {
     config.capabilities = match dunlin_rpc::capabilities_towards(Some(address)) {
         Ok((capabilities, _)) => capabilities,
         Err(error) => {
-            let found = format!("this host cannot be told from others: {error}");
+            let found = format!("cannot determine the identity of this host: {error}");
             return vec![Finding::missing(CONNECTION, found, "mount /proc")];
         }
     };
@@ -88,7 +88,7 @@ pub fn connection(address: &Address, mut config: DialConfig) -> Vec<Finding> {
 fn unchosen(address: &Address, config: &DialConfig) -> String {
     match dial(address, config) {
         Ok(_) => {
-            "reaches the server, too; another comes first unless --device asks for it".to_owned()
+            "reaches the server as well, but another device is preferred unless --device selects this one".to_owned()
         }
         Err(BootstrapError::NoCommonDevice { source, .. }) => source.reason(),
         Err(error) => error.to_string(),
@@ -118,12 +118,12 @@ fn datagrams(address: &Address, way: &str, device: &str, config: &DialConfig) ->
             _ => Ok(()),
         });
     match called {
-        Ok(()) => Finding::ok(CONNECTION, format!("{way}; datagrams come through")),
+        Ok(()) => Finding::ok(CONNECTION, format!("{way}; datagrams arrive")),
         Err(error) => Finding::missing(
             CONNECTION,
-            format!("{way}, but datagrams do not come through: {error}"),
-            "a firewall may drop UDP: let it pass between the two hosts, both ways, on the ports above 1023; or fix the \
-             port of each side by DUNLIN_ROCE_PORT and let that pass",
+            format!("{way}, but datagrams do not arrive: {error}"),
+            "a firewall may drop UDP: allow it between the two hosts, in both directions, on ports above 1023; or set \
+             the port of each side with DUNLIN_ROCE_PORT and allow that",
         ),
     }
 }
@@ -134,28 +134,28 @@ fn advice(error: &BootstrapError) -> &'static str {
         BootstrapError::ConnectionRefused { .. } => {
             "start a server there, such as `dunlin serve echo --listen ADDRESS`"
         }
-        BootstrapError::Timeout { .. } => "check that the host runs and no firewall is in between",
+        BootstrapError::Timeout { .. } => "check that the host is running and that no firewall is in between",
         BootstrapError::WrongSecret { .. } | BootstrapError::SecretRequired { .. } => {
-            "give the server's secret with --secret-file"
+            "pass the server's secret with --secret-file"
         }
-        BootstrapError::SecretUnexpected { .. } => "leave --secret-file out",
+        BootstrapError::SecretUnexpected { .. } => "omit --secret-file",
         BootstrapError::NoCommonDevice { .. } => {
-            "`dunlin devices` on both hosts shows what each side has"
+            "`dunlin devices` on both hosts shows the devices of each side"
         }
         BootstrapError::TlsRequired { .. } => {
-            "give the authority of the server's certificate with --tls-ca"
+            "pass the authority of the server's certificate with --tls-ca"
         }
         BootstrapError::TlsUnexpected { .. } => {
-            "leave --tls-ca out, or give the server a certificate with --tls-cert and --tls-key"
+            "omit --tls-ca, or give the server a certificate with --tls-cert and --tls-key"
         }
         BootstrapError::ServerCertificate { .. } => {
-            "see the server's certificate with `openssl x509 -text -in FILE`; --tls-name asks for another name"
+            "inspect the server's certificate with `openssl x509 -text -in FILE`; --tls-name checks for another name"
         }
         BootstrapError::ClientCertificate { .. } => {
-            "give a certificate of the authority that the server asks for, with --tls-cert and --tls-key"
+            "use a certificate from the authority that the server requires, with --tls-cert and --tls-key"
         }
         BootstrapError::NotDunlin { .. } => "check the port",
         BootstrapError::Version { .. } => "install the same release on both sides",
-        _ => "see whether the server still runs, and what it says",
+        _ => "check whether the server is still running, and see its log",
     }
 }

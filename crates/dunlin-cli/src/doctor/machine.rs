@@ -16,8 +16,8 @@ fn cores() -> Finding {
         Finding::warn(
             "cores",
             found,
-            "with one core, polling yields after every look: give the process a second one \
-             (taskset, cpuset, more virtual processors)",
+            "with one core, polling yields after every check: give the process a second one (taskset, cpuset, more \
+             virtual processors)",
         )
     }
 }
@@ -47,7 +47,7 @@ fn nodes() -> Finding {
     match nodes.len() {
         0 => Finding::warn(
             "NUMA nodes",
-            "unknown: /sys/devices/system/node is not there",
+            "unknown: /sys/devices/system/node does not exist",
             "mount sysfs so that memory can be placed near the cores that use it",
         ),
         1 => Finding::ok("NUMA nodes", "1"),
@@ -76,7 +76,7 @@ fn clock() -> Finding {
         if steady {
             "steady"
         } else {
-            "not known to be steady"
+            "not known to be stable"
         }
     );
     if steady || source == "arch_sys_counter" {
@@ -85,7 +85,7 @@ fn clock() -> Finding {
         Finding::warn(
             "clock",
             found,
-            "latencies are read from clock_gettime and include its cost, some 40 ns and more",
+            "latencies are read from clock_gettime and include its cost, about 40 ns or more",
         )
     }
 }

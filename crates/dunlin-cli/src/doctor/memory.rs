@@ -18,11 +18,11 @@ fn memfd() -> Finding {
         "dunlin-doctor",
         MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
     ) {
-        Ok(_) => Finding::ok("memfd", "sealable regions can be made and passed"),
+        Ok(_) => Finding::ok("memfd", "sealable regions can be created and passed"),
         Err(error) => Finding::missing(
             "memfd",
             format!("memfd_create: {error}"),
-            "the shm device needs it: Linux 3.17 or newer, and a seccomp profile that allows it",
+            "the shm device requires Linux 3.17 or newer, and a seccomp profile that allows memfd_create",
         ),
     }
 }
@@ -36,7 +36,7 @@ fn dev_shm() -> Finding {
         Err(error) => Finding::warn(
             "/dev/shm",
             error.to_string(),
-            "not needed where memfd works; other shared-memory libraries want it (mount -t tmpfs)",
+            "not required where memfd works; other shared-memory libraries need it (mount -t tmpfs)",
         ),
     }
 }
@@ -58,13 +58,14 @@ fn huge_pages() -> Vec<Finding> {
             )
         })
         .collect();
-    let advice = "fewer address translations, in the processor and in a NIC; to reserve 512 MiB: \
-                  sysctl vm.nr_hugepages=256 (to keep it: a line in /etc/sysctl.d)";
+    let advice =
+        "they need fewer address translations in the processor and in a NIC; to reserve 512 MiB: sysctl \
+         vm.nr_hugepages=256 (to make it permanent, add a line to /etc/sysctl.d)";
     let finding = if sizes.is_empty() {
         Finding::missing(
             "huge pages",
-            "this kernel has none",
-            "CONFIG_HUGETLBFS is off: memory comes in 4 KiB pages, which works",
+            "not supported by this kernel",
+            "CONFIG_HUGETLBFS is off: memory is in 4 KiB pages, which works",
         )
     } else if sizes.iter().any(|size| of(size, "free_hugepages") > 0) {
         Finding::ok("huge pages", found.join("; "))
@@ -79,7 +80,7 @@ fn transparent() -> Finding {
     let Some(choices) = read(path) else {
         return Finding::warn(
             "transparent huge pages",
-            "none for shared memory in this kernel",
+            "not available for shared memory in this kernel",
             "reserve huge pages instead",
         );
     };
@@ -113,8 +114,8 @@ fn memlock() -> Finding {
         Some(bytes) if bytes < 64 << 20 => Finding::warn(
             "locked memory",
             found,
-            "an RDMA NIC locks what is registered: ulimit -l unlimited, memlock in \
-             /etc/security/limits.conf, or LimitMEMLOCK=infinity in the unit",
+            "an RDMA NIC locks registered memory: ulimit -l unlimited, memlock in /etc/security/limits.conf, or \
+             LimitMEMLOCK=infinity in the unit",
         ),
         _ => Finding::ok("locked memory", found),
     }

@@ -11,7 +11,7 @@ pub(super) fn examine() -> Vec<Finding> {
     let config = match RoceConfig::from_environment() {
         Ok(config) => config,
         Err(error) => {
-            let advice = "unset the variable, or give it a value that makes sense";
+            let advice = "unset the variable, or give it a valid value";
             return vec![Finding::missing(NAME, error.to_string(), advice)];
         }
     };
@@ -26,16 +26,16 @@ pub(super) fn examine() -> Vec<Finding> {
         Ok(device) => Finding::warn(
             NAME,
             format!(
-                "{} KiB to receive, {} KiB asked for",
+                "{} KiB to receive, {} KiB requested",
                 device.receive_buffer_bytes() >> 10,
                 wanted >> 10
             ),
-            format!("fewer lost packets with many peers: sysctl net.core.rmem_max={wanted}"),
+            format!("to lose fewer packets with many peers: sysctl net.core.rmem_max={wanted}"),
         ),
         Err(error) => Finding::missing(
             NAME,
             error.to_string(),
-            "a UDP socket is needed to reach hosts without RDMA NICs",
+            "a UDP socket is required to reach hosts without RDMA NICs",
         ),
     }]
 }

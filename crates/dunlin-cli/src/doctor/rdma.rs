@@ -42,8 +42,8 @@ fn library(name: &'static str) -> Finding {
         None => Finding::missing(
             name,
             "not found",
-            "rdma-core, opened at run time and only for RDMA hardware: apt install libibverbs1 \
-             librdmacm1 ibverbs-providers",
+            "rdma-core, loaded at run time and only needed for RDMA hardware: apt install libibverbs1 librdmacm1 \
+             ibverbs-providers",
         ),
     }
 }
@@ -64,7 +64,7 @@ fn devices() -> Finding {
     } else {
         Finding::warn(
             "RDMA devices",
-            format!("{}, and no /dev/infiniband/uverbs*", devices.join(", ")),
+            format!("{}, but no /dev/infiniband/uverbs*", devices.join(", ")),
             "modprobe ib_uverbs; in a container, pass --device /dev/infiniband",
         )
     }
@@ -92,7 +92,7 @@ fn modules() -> Finding {
             } else {
                 found.join(", ")
             },
-            "only for RDMA hardware: modprobe ib_uverbs rdma_ucm",
+            "needed only for RDMA hardware: modprobe ib_uverbs rdma_ucm",
         )
     }
 }

@@ -56,7 +56,7 @@ impl Engine for Memcached {
                 bytes.extend_from_slice(b"\r\n");
             }
             Request::Insert(..) | Request::Scan(..) => {
-                return Err(Failure::new("memcached has no scans"));
+                return Err(Failure::new("memcached does not support scans"));
             }
         }
         self.0.add(tag);

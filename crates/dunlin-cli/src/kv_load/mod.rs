@@ -158,14 +158,14 @@ impl<E: Engine> Load<E> {
         if errors == 0 {
             return Ok(());
         }
-        let words = format!("{errors} of {entries} entries were not taken");
+        let words = format!("{errors} of {entries} entries were not stored");
         Err(match self.engine.take_first_error() {
             None => Failure::new(words),
             Some(FirstError {
                 words: why,
                 is_full,
             }) => {
-                let failure = Failure::new(format!("{words}, the first: {why}"));
+                let failure = Failure::new(format!("{words}, the first with: {why}"));
                 match is_full {
                     true => failure.help("give the store more memory (--memory)"),
                     false => failure,

@@ -153,7 +153,7 @@ impl Peer {
     pub fn check(&mut self) -> Result<(), Failure> {
         match self.child.try_wait()? {
             Some(status) => Err(Failure::new(format!(
-                "{} ended at once: {status}",
+                "{} ended immediately: {status}",
                 self.version
             ))),
             None => Ok(()),
@@ -197,9 +197,8 @@ pub fn version(program: &Path, package: &str) -> Result<String, Failure> {
     let name = program.file_name().unwrap_or_default().to_string_lossy();
     let output = Command::new(program).arg("--version").output();
     let output = output.map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => Failure::new(format!("{name} is not installed")).help(format!(
-            "Debian and Ubuntu have it: apt-get install {package}"
-        )),
+        io::ErrorKind::NotFound => Failure::new(format!("{name} is not installed"))
+            .help(format!("on Debian and Ubuntu: apt-get install {package}")),
         _ => Failure::new(format!("{name}: {error}")),
     })?;
     let words = String::from_utf8_lossy(&output.stdout);

@@ -62,7 +62,7 @@ impl Socket {
         parse: impl Fn(&[u8]) -> Parsed,
         take: &mut impl FnMut(u64, Answer),
     ) -> Result<(), Failure> {
-        let lost = |error: io::Error| Failure::new(format!("the connection is lost: {error}"));
+        let lost = |error: io::Error| Failure::new(format!("lost the connection: {error}"));
         if !self.requests.is_empty() {
             self.stream.write_all(&self.requests).map_err(lost)?;
             self.requests.clear();
@@ -84,7 +84,7 @@ impl Socket {
                     self.first_error = Some(failed(words));
                 }
                 let tag = self.tags.pop_front();
-                let tag = tag.ok_or_else(|| Failure::new("an answer that nobody asked for"))?;
+                let tag = tag.ok_or_else(|| Failure::new("an answer without a request"))?;
                 self.at += length;
                 taken += 1;
                 take(tag, answer);

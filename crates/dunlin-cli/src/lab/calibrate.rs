@@ -70,8 +70,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         measured.extend(read(file)?);
     }
     if measured.is_empty() {
-        return Err(Failure::usage("nothing that was measured can be replayed")
-            .help("RC runs of ib_write_lat, ib_read_lat, ib_write_bw or ib_read_bw"));
+        return Err(Failure::usage("none of the measurements can be replayed")
+            .help("use RC runs of ib_write_lat, ib_read_lat, ib_write_bw or ib_read_bw"));
     }
     let known = "the list of the option has no others";
     let like = dunlin_lab::experiment::nic_named(&args.like).expect(known);
@@ -114,10 +114,7 @@ fn read(file: &Path) -> Result<Vec<Measured>, Failure> {
     let found = perftest::read(&text)
         .map_err(|error| Failure::new(format!("{}: {error}", file.display())))?;
     for (test, why) in &found.passed_over {
-        output::note(format_args!(
-            "{}: {test} is passed over: {why}",
-            file.display()
-        ));
+        output::note(format_args!("{}: skipped {test}: {why}", file.display()));
     }
     Ok(found.measured)
 }

@@ -76,7 +76,7 @@ impl Args {
         };
         let experiment = loaded.map_err(|error| match error {
             LoadError::Wrong(wrong) => Failure::usage(wrong).help(
-                "`docs/experiments.md` has every key; `dunlin lab run --help` has an example",
+                "`docs/experiments.md` describes every key; `dunlin lab run --help` shows an example",
             ),
             error => Failure::usage(error),
         })?;
@@ -151,7 +151,7 @@ impl Args {
         match broken.is_empty() {
             true => Ok(()),
             false => Err(Failure::new(format!(
-                "{}: expected, and not so: {}",
+                "{}: expectation not met: {}",
                 file.display(),
                 broken.join(", ")
             ))),

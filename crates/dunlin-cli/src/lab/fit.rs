@@ -59,13 +59,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         if let Some((name, value)) = word.split_once('=') {
             let value = value
                 .parse()
-                .map_err(|_| Failure::usage(format!("{word}: {value} is no number")))?;
+                .map_err(|_| Failure::usage(format!("{word}: {value} is not a number")))?;
             nic.set(name, value).map_err(Failure::usage)?;
         } else {
             let name = word.trim_end_matches('!').to_owned();
             let value = nic
                 .get(&name)
-                .ok_or_else(|| Failure::usage(format!("no parameter {name}")))?;
+                .ok_or_else(|| Failure::usage(format!("unknown parameter {name}")))?;
             let whole = word.ends_with('!');
             knobs.push(Knob { name, value, whole });
         }

@@ -25,7 +25,7 @@ pub(super) fn named(
         .find(|name| !hosts.iter().any(|host| is(host, name)))
     {
         return Err(Failure::usage(format!("{option} {name}: no such host"))
-            .help(format_args!("the first run has: {}", hosts.join(", "))));
+            .help(format_args!("hosts of the first run: {}", hosts.join(", "))));
     }
     let hosts = hosts.into_iter();
     let wanted = |host: &String| asked.is_empty() || asked.iter().any(|name| is(host, name));

@@ -52,7 +52,7 @@ pub struct Args {
 fn load() -> impl TypedValueParser<Value = Load> {
     PossibleValuesParser::new(Load::ALL.map(Load::name)).try_map(|name| {
         let named = |load: &Load| load.name() == name;
-        let unknown = || format!("no load '{name}'");
+        let unknown = || format!("unknown load '{name}'");
         Load::ALL.into_iter().find(named).ok_or_else(unknown)
     })
 }

@@ -85,7 +85,7 @@ impl<R: Observer + 'static> Recording<R> {
         output::note(format_args!("{file}: {taken} {what}"));
         if left_out > 0 {
             output::note(format_args!(
-                "{file}: {left_out} more were left out: a bound was reached; {choose} choose"
+                "{file}: {left_out} more were omitted because a limit was reached; select with {choose}"
             ));
         }
         Ok(())

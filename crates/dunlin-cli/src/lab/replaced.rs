@@ -32,7 +32,7 @@ impl Replaced {
         let nic = NicParameters::load(file).map_err(|error| {
             let why = error.to_string().trim().replace('\n', "; ");
             Failure::usage(format!("--nic {}: {why}", file.display())).help(
-                "it has the form of crates/dunlin-sim/params/connectx-5.toml; `dunlin lab calibrate` makes one",
+                "the format is that of crates/dunlin-sim/params/connectx-5.toml; `dunlin lab calibrate` creates one",
             )
         })?;
         Ok(Some(nic))

@@ -152,7 +152,7 @@ pub fn check(failed: &[Failed]) -> Result<(), Failure> {
     match said.is_empty() {
         true => Ok(()),
         false => Err(Failure::new(said.join("\n")).help(
-            "the other figures ran; a figure may not stand another NIC, --set or seed; RUST_BACKTRACE=1 says where",
+            "the other figures ran; a figure may fail with another NIC, --set or seed; RUST_BACKTRACE=1 shows where",
         )),
     }
 }

@@ -46,7 +46,7 @@ pub(super) fn print_end(errors: (f64, f64), trials: usize, cut_short: bool) -> R
     ))?;
     match cut_short {
         true => output::print(
-            "the time was up before the search ended (--minutes): this is the best so far",
+            "the time limit was reached before the search ended (--minutes): this is the best result so far",
         ),
         false => Ok(()),
     }

@@ -32,14 +32,14 @@ pub struct Args {
 /// move), or a figure could not be run.
 pub fn run(args: &Args) -> Result<(), Failure> {
     args.selection
-        .no_seeds("sensitivity runs by one seed: --seed S")?;
+        .no_seeds("sensitivity uses a single seed: use --seed S")?;
     let mut guesses = sensitivity::guesses();
     let named = |list: &[String], name: &String| list.is_empty() || list.contains(name);
     guesses.retain(|guess| named(&args.of, &guess.of) && named(&args.parameter, &guess.name));
     if guesses.is_empty() {
         return Err(
-            Failure::usage("no guessed parameter is left by --of and --parameter").help(
-                "names are those of the files in crates/dunlin-sim/params, such as ConnectX-5",
+            Failure::usage("no guessed parameter matches --of and --parameter").help(
+                "the names are those in the files of crates/dunlin-sim/params, such as ConnectX-5",
             ),
         );
     }

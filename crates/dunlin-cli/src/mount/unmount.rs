@@ -62,7 +62,7 @@ impl Unmounter {
                 Ok(()) => self.next = Next::Nothing,
                 Err(why) => {
                     output::note(format_args!(
-                        "{folder} is not unmounted: {why}; Ctrl-C again detaches it"
+                        "cannot unmount {folder}: {why}; press Ctrl-C again to detach it"
                     ));
                     self.next = Next::Detach;
                 }
@@ -70,10 +70,12 @@ impl Unmounter {
             Next::Detach => {
                 match self.unmount(UnmountFlags::NOFOLLOW | UnmountFlags::DETACH) {
                     Ok(()) => output::note(format_args!(
-                        "{folder} is detached: this ends when nothing uses its files any more; Ctrl-C again ends it now"
+                        "{folder} is detached: the command ends when its files are no longer in use; press Ctrl-C \
+                         again to end it now"
                     )),
                     Err(why) => output::note(format_args!(
-                        "{folder} is not detached: {why}; Ctrl-C again ends this, and leaves the folder to `umount -l`"
+                        "cannot detach {folder}: {why}; press Ctrl-C again to end the command and leave the folder to \
+                         `umount -l`"
                     )),
                 }
                 self.next = Next::Exit;

@@ -99,7 +99,7 @@ impl<R: Role> Peer<R> {
     }
 
     fn ask(&mut self, order: &OrderOf<R>) -> Result<AnswerOf<R>, Failure> {
-        let gone = || wrong::<R>("is gone");
+        let gone = || wrong::<R>("has ended");
         let mut line = serde_json::to_string(order).map_err(Failure::new)?;
         line.push('\n');
         let input = self.input.as_mut().ok_or_else(gone)?;
@@ -120,7 +120,7 @@ fn wrong<R: Role>(what: &str) -> Failure {
 }
 
 fn unexpected<R: Role>(answer: &AnswerOf<R>) -> Failure {
-    wrong::<R>(&format!("gave a wrong answer: {answer:?}"))
+    wrong::<R>(&format!("sent an unexpected answer: {answer:?}"))
 }
 
 impl<R> Drop for Peer<R> {

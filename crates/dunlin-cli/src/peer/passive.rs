@@ -29,7 +29,7 @@ pub fn serve<R: Role>(
     let end = Arc::new(AtomicBool::new(false));
     let orders = listen::<R>(Arc::clone(&end))?;
     let Ok(Order::Open(opening)) = orders.recv() else {
-        let words = format!("`dunlin perf {}` is a part of others", R::COMMAND);
+        let words = format!("`dunlin perf {}` is an internal command", R::COMMAND);
         return Err(Failure::usage(words));
     };
     with(opening, Orders { orders, end })
@@ -91,7 +91,9 @@ impl<R: Role> Orders<R> {
         say::<R>(&Answer::Offer(offer))?;
         match self.orders.recv() {
             Ok(Order::Connect(offer)) => Ok(offer),
-            _ => Err(Failure::new("not told where the other side is")),
+            _ => Err(Failure::new(
+                "did not receive the address of the other side",
+            )),
         }
     }
 
@@ -108,7 +110,7 @@ impl<R: Role> Orders<R> {
         for order in &self.orders {
             match order {
                 Order::Open(_) | Order::Connect(_) => {
-                    return Err(Failure::new("asked to open twice"))
+                    return Err(Failure::new("unexpected second order to open"))
                 }
                 Order::Begin => {
                     said = Some(part(Start {
@@ -119,7 +121,8 @@ impl<R: Role> Orders<R> {
                 Order::End => {
                     self.end.store(false, Ordering::Relaxed);
                     let said = said.take();
-                    let said = said.ok_or_else(|| Failure::new("asked to end before it began"))?;
+                    let said = said
+                        .ok_or_else(|| Failure::new("order to end before the measurement began"))?;
                     say::<R>(&Answer::Ended(said))?;
                 }
             }

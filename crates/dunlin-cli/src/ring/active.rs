@@ -70,7 +70,7 @@ impl<D: Device> Active<D> {
                 let bytes: &[u8; OFFER_BYTES] = theirs
                     .as_slice()
                     .try_into()
-                    .map_err(|_| Failure::new("an offer of the wrong length"))?;
+                    .map_err(|_| Failure::new("received an offer of the wrong length"))?;
                 let producer = producer
                     .connect(&Offer::decode(bytes))
                     .map_err(Failure::new)?;

@@ -65,7 +65,7 @@ impl<D: Device> UnconnectedPlayer<D> {
     pub fn connect(self, theirs: &[u8]) -> Result<Player<D>, Failure> {
         let bytes: &[u8; STREAM_OFFER_BYTES] = theirs
             .try_into()
-            .map_err(|_| Failure::new("an offer of the wrong length"))?;
+            .map_err(|_| Failure::new("received an offer of the wrong length"))?;
         let theirs = StreamOffer::decode(bytes);
         let producer = self.producer.connect(&theirs.consumer);
         let consumer = self.consumer.connect(&theirs.producer);

@@ -69,7 +69,7 @@ impl<D: Device> Side<D> {
     }
 
     pub(super) fn connect(&mut self, offer: &[u8]) -> Result<RemoteAddress, Failure> {
-        let wrong = || Failure::new("an offer of the wrong length");
+        let wrong = || Failure::new("received an offer of the wrong length");
         let (address, rest) = offer
             .split_at_checked(ENDPOINT_ADDRESS_BYTES)
             .ok_or_else(wrong)?;

@@ -37,7 +37,7 @@ impl<D: Device> RawPlayer<D> {
     pub fn new(device: &D, plan: &Plan) -> Result<Self, Failure> {
         if device.attributes().placement != Placement::InOrder {
             return Err(Failure::new(
-                "raw ping-pong polls the last word of a WRITE, and this device does not place in order",
+                "raw ping-pong polls the last word of a WRITE, but this device does not place data in order",
             ));
         }
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;

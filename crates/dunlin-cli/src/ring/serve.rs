@@ -86,7 +86,7 @@ impl OnDevice for Serving {
                 let bytes: &[u8; OFFER_BYTES] = theirs
                     .as_slice()
                     .try_into()
-                    .map_err(|_| Failure::new("an offer of the wrong length"))?;
+                    .map_err(|_| Failure::new("received an offer of the wrong length"))?;
                 let mut consumer = consumer
                     .connect(&Offer::decode(bytes))
                     .map_err(Failure::new)?;

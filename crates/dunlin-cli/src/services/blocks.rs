@@ -34,9 +34,9 @@ pub fn serve(
 ) -> Result<(RunningServer, LogEnd), Failure> {
     let place = match log {
         None => {
-            let words = "serve blocks needs --log DIR, or --log memory";
+            let words = "serve blocks requires --log DIR or --log memory";
             return Err(Failure::usage(words)
-                .help("in memory blocks go with the process, and the other copies keep them"));
+                .help("with --log memory, blocks are lost with the process and only the other copies keep them"));
         }
         Some(path) if path == Path::new(MEMORY) => Place::Memory,
         Some(path) => Place::Log(
@@ -52,7 +52,7 @@ pub fn serve(
         Ok(served) => Ok(served.split()),
         Err(BlockServerError::Serve(error)) => Err(error.into()),
         Err(error @ BlockServerError::Io { .. }) => Err(Failure::new(error).help(
-            "--log takes a folder that this user can write; it is made where there is none, also those above it",
+            "--log must be a directory that this user can write; it is created if missing, with its parents",
         )),
         Err(error) => Err(Failure::new(error)),
     }

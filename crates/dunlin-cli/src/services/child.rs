@@ -56,7 +56,7 @@ impl ServerProcess {
                 let _ = child.kill();
                 let status = child.wait()?;
                 Err(Failure::new(format!(
-                    "the server process did not start: {status}"
+                    "the server process failed to start: {status}"
                 )))
             }
         }

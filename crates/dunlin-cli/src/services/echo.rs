@@ -22,7 +22,7 @@ pub fn on(server: ServerBuilder, region: Option<usize>) -> ServerBuilder {
             let Some((size, _)) = request.payload().split_first_chunk::<4>() else {
                 return Err(HandlerError::new(
                     1,
-                    "the first four bytes say how long the response is",
+                    "the first four bytes must be the length of the response",
                 ));
             };
             let size = u32::from_le_bytes(*size) as usize;

@@ -62,7 +62,7 @@ pub fn serve_meta(
     secret: Option<Secret>,
 ) -> Result<(RunningServer, MetaThreads), Failure> {
     let Some(store) = &options.store else {
-        return Err(Failure::usage("serve meta needs --store FOLDER"));
+        return Err(Failure::usage("serve meta requires --store FOLDER"));
     };
     let settings = MetaOptions {
         data: options.data.iter().map(ToString::to_string).collect(),
@@ -88,7 +88,7 @@ pub fn serve_data(
     options: &FileServerOptions,
 ) -> Result<RunningServer, Failure> {
     let Some(file) = &options.file else {
-        return Err(Failure::usage("serve data needs --file FILE"));
+        return Err(Failure::usage("serve data requires --file FILE"));
     };
     let settings = DataOptions {
         file: file.clone(),

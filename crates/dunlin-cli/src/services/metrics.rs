@@ -51,11 +51,14 @@ impl MetricsPort {
     /// # Errors
     /// When the address cannot be listened on.
     pub fn open(address: SocketAddr, observer: ServerObserver) -> Result<Self, Failure> {
-        let wrong = |error: std::io::Error| match error.kind() {
+        let wrong = |error: std::io::Error| {
+            match error.kind() {
             ErrorKind::AddrInUse => Failure::new(format!(
-                "--metrics {address} is in use by another process; stop it, or use another port"
+                "--metrics: address {address} is already in use by another process; stop that process, or use another \
+                 port"
             )),
             _ => Failure::new(format!("--metrics {address}: {error}")),
+        }
         };
         let listener = TcpListener::bind(address).map_err(wrong)?;
         let address = listener.local_addr()?;

@@ -229,8 +229,7 @@ pub fn get() -> &'static Settings {
 }
 
 fn number(text: &str) -> Result<usize, String> {
-    text.parse()
-        .map_err(|_| "a whole number is wanted".to_owned())
+    text.parse().map_err(|_| "expected an integer".to_owned())
 }
 
 fn bytes(text: &str) -> Result<usize, String> {
@@ -247,7 +246,7 @@ fn files(section: &mut Section) -> Result<Files, Failure> {
 
 fn path(text: &str) -> Result<PathBuf, &'static str> {
     match text {
-        "" => Err("a file is wanted"),
+        "" => Err("expected a file name"),
         file => Ok(file.into()),
     }
 }
@@ -259,7 +258,9 @@ fn wait(text: &str) -> Result<WaitMode, String> {
     }
     match parse_seconds(text) {
         Ok(spin) => Ok(WaitMode::Doze { spin }),
-        Err(_) => Err("`spin`, or the seconds of polling before sleep, such as 0.00005".into()),
+        Err(_) => {
+            Err("expected `spin`, or the seconds of polling before sleep, such as 0.00005".into())
+        }
     }
 }
 
@@ -321,11 +322,15 @@ mod tests {
             ("[clients]\n", &[], "[clients]"),
             ("deadline = 2\n", &[], "deadline"),
             ("[server]\npollers = [1]\n", &[], "pollers"),
-            ("[server]\npollers = 'many'\n", &[], "a whole number"),
-            ("[client]\npreset = 'flick'\n", &[], "no preset 'flick'"),
+            ("[server]\npollers = 'many'\n", &[], "expected an integer"),
+            (
+                "[client]\npreset = 'flick'\n",
+                &[],
+                "unknown preset 'flick'",
+            ),
             ("[server]\npollers = true\n", &[], "a string or a number"),
             ("[client]\ntls_name = true\n", &[], "[client] tls_name"),
-            ("[client]\nallows_capture = true\n", &[], "no such setting"),
+            ("[client]\nallows_capture = true\n", &[], "unknown setting"),
             ("[server]\nallows_capture = 1\n", &[], "`true` or `false`"),
             ("[client\n", &[], "dunlin-settings"),
             ("", &[("DUNLIN_SERVER_POLERS", "2")], "DUNLIN_SERVER_POLERS"),

@@ -15,7 +15,7 @@ const NAMES: [&str; 2] = ["client", "server"];
 /// Longest file of settings.
 const MOST_BYTES: usize = 1 << 20;
 /// What most values are.
-const SCALAR: &str = "a string or a number is wanted";
+const SCALAR: &str = "expected a string or a number";
 
 /// A value, and where it stands.
 #[derive(Debug)]
@@ -56,13 +56,13 @@ pub(super) fn of_file(file: Option<&Path>) -> Result<Sections, Failure> {
     let bytes = std::fs::File::open(file)
         .and_then(|open| input::read_at_most(open, MOST_BYTES))
         .map_err(|error| wrong(&error))?
-        .ok_or_else(|| wrong(&format_args!("more than {MOST_BYTES} bytes")))?;
+        .ok_or_else(|| wrong(&format_args!("larger than the limit of {MOST_BYTES} bytes")))?;
     let text = String::from_utf8(bytes).map_err(|error| wrong(&error))?;
     let table: Table = text.parse().map_err(|error| wrong(&error))?;
     for (name, value) in table {
         let section = sections.both.iter_mut().find(|one| one.name == name);
         let (Some(section), Value::Table(keys)) = (section, value) else {
-            let words = format!("`[{name}]` is no section; [client] and [server] are");
+            let words = format!("unknown section `[{name}]`: available are [client] and [server]");
             return Err(wrong(&words));
         };
         for (key, value) in keys {
@@ -105,7 +105,7 @@ impl Sections {
                 };
                 let text = value
                     .to_str()
-                    .ok_or_else(|| Failure::usage(format!("{variable}: not UTF-8")))?;
+                    .ok_or_else(|| Failure::usage(format!("{variable}: not valid UTF-8")))?;
                 let found = Found {
                     place: variable.to_owned(),
                     text: text.to_owned(),
@@ -136,7 +136,7 @@ impl Section {
         self.read(key, |found| match found.text.as_str() {
             "true" | "yes" => Ok(true),
             "false" | "no" => Ok(false),
-            _ => Err("`true` or `false` is wanted (or `yes` or `no`)".to_owned()),
+            _ => Err("expected `true` or `false` (or `yes` or `no`)".to_owned()),
         })
     }
 
@@ -163,13 +163,13 @@ impl Section {
     pub(super) fn finish(self) -> Result<(), Failure> {
         match self.found.into_values().next() {
             None => Ok(()),
-            Some(found) => {
-                Err(
-                    Failure::usage(format!("{}: there is no such setting", found.place)).help(
-                        format!("settings of a {}: {}", self.name, self.known.join(", ")),
-                    ),
-                )
-            }
+            Some(found) => Err(
+                Failure::usage(format!("{}: unknown setting", found.place)).help(format!(
+                    "settings of a {}: {}",
+                    self.name,
+                    self.known.join(", ")
+                )),
+            ),
         }
     }
 }

@@ -104,7 +104,7 @@ impl<W: Write> Recorder<W> {
         };
         ended
             .map(|()| (self.taken, self.left_out))
-            .map_err(|error| Failure::new(format!("writing the trace: {error}")))
+            .map_err(|error| Failure::new(format!("cannot write the trace: {error}")))
     }
 
     fn add(&mut self, packet: TracePacket) {

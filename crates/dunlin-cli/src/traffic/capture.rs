@@ -33,13 +33,13 @@ pub enum CaptureError {
         source: std::io::Error,
     },
     /// The file does not begin like a capture.
-    #[error("{} is no capture: neither pcap nor pcapng", path.display())]
+    #[error("{} is not a capture: neither pcap nor pcapng", path.display())]
     NoCapture {
         /// The file.
         path: PathBuf,
     },
     /// Something in it is invalid.
-    #[error("{}: behind packet {packets} is something that makes no sense: {what}", path.display())]
+    #[error("{}: malformed data after packet {packets}: {what}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -123,7 +123,9 @@ impl Context {
                 }
                 self.interfaces.push(Interface {
                     link: described.linktype,
-                    units_per_s: described.ts_resolution().ok_or("a resolution of time")?,
+                    units_per_s: described
+                        .ts_resolution()
+                        .ok_or("an unsupported time resolution")?,
                     offset_s: described.ts_offset(),
                 });
             }
@@ -278,7 +280,7 @@ impl Capture {
                 Err(PcapError::NomError(_, kind) | PcapError::OwnedNomError(_, kind)) => {
                     Step::Malformed(format!("{kind:?}"))
                 }
-                Err(PcapError::HeaderNotRecognized) => Step::Malformed("a header".into()),
+                Err(PcapError::HeaderNotRecognized) => Step::Malformed("an invalid header".into()),
                 Err(PcapError::ReadError) => Step::Malformed("it cannot be read".into()),
             };
             match step {

@@ -46,7 +46,8 @@ pub struct Opening {
 impl Opening {
     fn config(&self) -> Result<RingConfig, Failure> {
         let design = Design::ALL.into_iter().find(|one| one.name == self.design);
-        let design = design.ok_or_else(|| Failure::usage(format!("no design {}", self.design)))?;
+        let design =
+            design.ok_or_else(|| Failure::usage(format!("unknown design {}", self.design)))?;
         let mut config = RingConfig::for_records(design, RECORD_BYTES);
         config.slots = SLOTS;
         Ok(config)
@@ -84,7 +85,7 @@ struct Serving {
 fn offer(bytes: &[u8]) -> Result<Offer, Failure> {
     let bytes: &[u8; OFFER_BYTES] = bytes
         .try_into()
-        .map_err(|_| Failure::new("an offer of the wrong length"))?;
+        .map_err(|_| Failure::new("received an offer of the wrong length"))?;
     Ok(Offer::decode(bytes))
 }
 
@@ -171,7 +172,7 @@ impl OnDevice for Reading<'_> {
         let took = began.elapsed();
         peer.stop()?;
         if counts.all.packets != sent {
-            let words = format!("{} records of {sent} were counted", counts.all.packets);
+            let words = format!("only {} records of {sent} were counted", counts.all.packets);
             return Err(Failure::new(words));
         }
         Ok((counts, took))

@@ -74,7 +74,7 @@ pub fn measure(
     }
     if tally.unknown > 0 {
         tally.errors += tally.unknown;
-        let words = "whether they have committed is not known";
+        let words = "unknown whether they have committed";
         tally.last_error.get_or_insert_with(|| words.to_owned());
     }
     Ok(tally)

@@ -70,8 +70,8 @@ impl Connection {
             })?;
         }
         match refused {
-            true => Err(Failure::new("Redis has not taken what was to be loaded")
-                .help("the functions of the load need Redis 7 or later")),
+            true => Err(Failure::new("Redis rejected the functions to be loaded")
+                .help("the functions of the load require Redis 7 or later")),
             false => Ok(()),
         }
     }
@@ -102,7 +102,7 @@ impl Engine for Connection {
     fn wait(&mut self, take: &mut dyn FnMut(u64, Outcome)) -> Result<(), Failure> {
         kv_load::Engine::wait(&mut self.0, &mut |tag, answer| {
             let outcome = match answer {
-                Answer::Failed => Outcome::Failed("Redis answered with an error".to_owned()),
+                Answer::Failed => Outcome::Failed("Redis returned an error".to_owned()),
                 Answer::Missing if tag & MAY_DECLINE != 0 => Outcome::Declined,
                 _ => Outcome::Committed,
             };

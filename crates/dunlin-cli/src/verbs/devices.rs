@@ -59,7 +59,7 @@ pub fn on_device_with<V: OnDevice>(
     visitor: V,
 ) -> Result<V::Output, Failure> {
     let opening =
-        |error: dunlin_verbs::VerbsError| Failure::new(format!("the device `{name}`: {error}"));
+        |error: dunlin_verbs::VerbsError| Failure::new(format!("device `{name}`: {error}"));
     match name {
         "shm" => {
             let mut config = ShmConfig::default();
@@ -79,8 +79,12 @@ pub fn on_device_with<V: OnDevice>(
             }
             visitor.run(IbvDevice::open(config).map_err(opening)?)
         }
-        _ => Err(Failure::new(format!("no device `{name}` here"))
-            .help(format!("devices: {}; see `dunlin devices`", names()))),
+        _ => Err(
+            Failure::new(format!("no device `{name}` on this host")).help(format!(
+                "available devices: {}; see `dunlin devices`",
+                names()
+            )),
+        ),
     }
 }
 

@@ -128,12 +128,12 @@ impl Plan {
                 .map(|other| other.to_string())
                 .collect();
             let help = if can.is_empty() {
-                "no transport of the device has it".to_string()
+                "no transport of the device supports it".to_string()
             } else {
-                format!("transports that have it: {}", can.join(", "))
+                format!("transports that support it: {}", can.join(", "))
             };
             let device = &attributes.name;
-            let words = format!("{service} on the device `{device}` has no {name}");
+            let words = format!("{service} on the device `{device}` does not support {name}");
             return Err(Failure::usage(words).help(help));
         }
         let most = match self.service {
@@ -142,7 +142,7 @@ impl Plan {
         };
         if self.size > most {
             let words = format!(
-                "--size {}: a message over {service} has at most {most} bytes",
+                "--size {}: the limit for a message over {service} is {most} bytes",
                 self.size
             );
             return Err(Failure::usage(words));

@@ -40,7 +40,7 @@ impl Patience {
     pub fn pause<D: Device>(&mut self, endpoint: &Endpoint<D>) -> Result<(), Failure> {
         self.0.wait_or(|| match endpoint.state() {
             QueuePairState::Error => Err(Failure::new(
-                "the peer process does not answer: its queue pair is in error",
+                "the peer process does not respond: its queue pair is in the error state",
             )),
             _ => Ok(()),
         })

@@ -114,7 +114,7 @@ fn what_was_measured_before_an_interrupt_is_reported() {
         );
         // What was asked for is not what was measured.
         assert!(report["seconds"].as_f64() < Some(600.0), "{report}");
-        assert!(words.contains("interrupted before the end"), "{words}");
+        assert!(words.contains("interrupted"), "{words}");
     }
 }
 
@@ -195,7 +195,7 @@ fn ended_at_work(arguments: &[&str]) -> (String, String) {
     let code = wait_for(|| child.0.try_wait().expect("it is ours")).code();
     let [output, words] = [output, words].map(|text| text.join().expect("no panic"));
     assert_eq!(code, Some(130), "{arguments:?}: {output}{words}");
-    assert!(words.contains("interrupted before the end"), "{words}");
+    assert!(words.contains("interrupted"), "{words}");
     (output, words)
 }
 

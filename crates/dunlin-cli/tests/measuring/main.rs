@@ -157,7 +157,10 @@ fn the_share_of_the_slowest_process_can_be_asked_for() {
     let output = fair("1");
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let words = String::from_utf8_lossy(&output.stderr);
-    assert!(words.contains("--fairness asks for 1"), "{words}");
+    assert!(
+        words.contains("below the 1 required by --fairness"),
+        "{words}"
+    );
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn rings_are_verified() {
         assert_eq!(report["verified"], true, "{arguments:?}");
     }
     let output = dunlin(&["perf", "ring", "--verify", "--design", "rb2,raw"]);
-    assert!(failure(&output, 2).contains("raw WRITEs have no reader"));
+    assert!(failure(&output, 2).contains("raw WRITEs, which have no reader"));
 }
 
 #[test]

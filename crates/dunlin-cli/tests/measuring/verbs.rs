@@ -45,7 +45,7 @@ fn verbs_that_a_transport_lacks_are_refused() {
     for (test, transport) in [("read", "uc"), ("atomic", "uc"), ("write", "ud")] {
         let arguments = ["perf", "verbs", "--test", test, "--transport", transport];
         let words = failure(&dunlin(&arguments), 2);
-        assert!(words.contains("transports that have it: RC"), "{words}");
+        assert!(words.contains("transports that support it: RC"), "{words}");
     }
     let arguments = ["perf", "verbs", "--test", "send", "--transport", "ud"];
     let words = failure(

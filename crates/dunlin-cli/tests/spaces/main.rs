@@ -28,7 +28,7 @@ fn two_users_share_memory_when_a_folder_of_their_group_lets_them() {
     assert_says(&said, "over roce (same host, another user: RoCEv2 on UDP");
     assert_says(
         &said,
-        "the device `shm` does not reach from client to server: same host, another user",
+        "the device `shm` cannot connect the client to the server: same host, another user",
     );
     let asked = ["ping", &address, "--device", "shm", "--count", "1"];
     let refused = ask(&place, &other, None, &asked);

@@ -118,7 +118,7 @@ pub fn visit_device<V: DeviceVisitor>(
         Some(known) => known.visit(visitor),
         None => Err(VerbsError::Invalid {
             argument: "device",
-            why: format!("there is no device `{name}`; see `dunlin devices`"),
+            why: format!("no such device `{name}`; see `dunlin devices`"),
         }),
     }
 }

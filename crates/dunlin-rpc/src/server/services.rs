@@ -64,7 +64,7 @@ impl NamedService {
         }
         self.running().ok_or_else(|| VerbsError::Invalid {
             argument: "service",
-            why: "the server takes no more clients on this device".to_owned(),
+            why: "the server no longer accepts clients on this device".to_owned(),
         })
     }
 

@@ -53,10 +53,10 @@ pub(super) fn run(args: &Args, client: Client) -> Result<(), Failure> {
     let method = descriptors.method(service, name)?;
     if kind_of(&method) != kind {
         let words = format!(
-            "{what} is {kind:?} at the server and {:?} here",
+            "{what} is {kind:?} at the server but {:?} here",
             kind_of(&method)
         );
-        return Err(Failure::usage(words).help("--proto is of another version of the service"));
+        return Err(Failure::usage(words).help("--proto is from another version of the service"));
     }
     let input = Input::new(&args.payload, method.input(), longest);
     let call = Call {
@@ -75,7 +75,7 @@ pub(super) fn run(args: &Args, client: Client) -> Result<(), Failure> {
 fn refused(args: &Args, status: &Status) -> Failure {
     match status.code() {
         Code::Unimplemented => Failure::usage(format!("{} at {}", status.message(), args.address))
-            .help("handlers are called by their numbers: `dunlin call ADDRESS 1 hello`"),
+            .help("handlers are called by number: `dunlin call ADDRESS 1 hello`"),
         _ => not_called(args, status),
     }
 }
@@ -135,7 +135,7 @@ impl Methods {
     pub(super) fn no_service(&self, service: &str) -> Failure {
         let failure = Failure::usage(format!("the server has no service '{service}'"));
         match self.services() {
-            none if none.is_empty() => failure.help("it has no typed services at all"),
+            none if none.is_empty() => failure.help("the server has no typed services"),
             there => failure.help(format!("it has {}", there.join(", "))),
         }
     }

@@ -11,7 +11,7 @@ use super::{not_called, Args};
 use crate::commands::Failure;
 
 /// The hint where the server does not describe its messages.
-const HELP: &str = "--proto FILE takes the messages from a .proto file";
+const HELP: &str = "use --proto FILE to take the messages from a .proto file";
 
 /// Services and their messages.
 pub(super) struct Descriptors(pub(super) DescriptorPool);
@@ -33,7 +33,7 @@ impl Descriptors {
     fn of_server(args: &Args, channel: &Channel, symbol: Option<&str>) -> Result<Self, Failure> {
         let client = ReflectionClient::new(channel.clone());
         if !client.is_there() {
-            let words = "does not say what its messages are: it has no reflection service";
+            let words = "does not describe its messages: it has no reflection service";
             return Err(Failure::new(format!("the server at {} {words}", args.address)).help(HELP));
         }
         let symbols = match symbol {
@@ -46,7 +46,7 @@ impl Descriptors {
             let set = block_on(client.files_of(&symbol.replace('/', ".")));
             let set = set.map_err(|status| match status.code() {
                 Code::NotFound => {
-                    let words = format!("the server's reflection service knows no '{symbol}'");
+                    let words = format!("the server's reflection service does not know '{symbol}'");
                     Failure::usage(words).help(HELP)
                 }
                 _ => not_called(args, &status),
@@ -77,7 +77,7 @@ impl Descriptors {
                     pool.decode_file_descriptor_set(&bytes[..])
                         .map_err(|error| {
                             wrong(&format_args!(
-                                "neither .proto nor a set of descriptors: {error}"
+                                "not a .proto file or a set of descriptors: {error}"
                             ))
                         })?;
                 }
@@ -97,8 +97,8 @@ impl Descriptors {
             known.and_then(|service| service.methods().find(|other| other.name() == method));
         found.ok_or_else(|| {
             let words =
-                format!("the descriptors have no method {service}/{method}, which the server has");
-            Failure::usage(words).help("--proto is of another version of the service")
+                format!("the descriptors lack the method {service}/{method}, which the server has");
+            Failure::usage(words).help("--proto is from another version of the service")
         })
     }
 }

@@ -34,7 +34,7 @@ impl Read for Limited {
         let left = self.left.load(Ordering::Relaxed);
         if left == 0 {
             return Err(io::Error::other(
-                "longer than a message to this server may be",
+                "longer than the server's limit for messages",
             ));
         }
         let most = buffer.len().min(left);
@@ -95,8 +95,12 @@ impl Input {
         match self.values.next() {
             None => Ok(None),
             Some(Ok(value)) => from_json(&self.message, value).map(Some),
-            Some(Err(error)) if error.is_io() => Err(Failure::new(format!("the request: {error}"))),
-            Some(Err(error)) => Err(Failure::usage(format!("the request is no JSON: {error}"))),
+            Some(Err(error)) if error.is_io() => {
+                Err(Failure::new(format!("cannot read the request: {error}")))
+            }
+            Some(Err(error)) => Err(Failure::usage(format!(
+                "the request is not valid JSON: {error}"
+            ))),
         }
     }
 
@@ -106,7 +110,7 @@ impl Input {
         match self.next()? {
             None => Ok(message),
             Some(_) => Err(Failure::usage(
-                "the method takes one request, and here are more",
+                "the method takes one request, but there are more",
             )),
         }
     }
@@ -208,7 +212,7 @@ pub(super) fn to_json(
 ) -> Result<String, Failure> {
     let message = DynamicMessage::decode(message, bytes).map_err(|error| {
         Failure::new(format!(
-            "the response does not fit its description: {error}"
+            "the response does not match its description: {error}"
         ))
     })?;
     match pretty {

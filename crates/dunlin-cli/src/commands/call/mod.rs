@@ -67,7 +67,7 @@ pub struct Args {
 
 /// Parses `NAME=VALUE`.
 fn parse_header(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("metadata are NAME=VALUE")?;
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
     let mut map = MetadataMap::new();
     let added = map.append(name, value);
     added.map_err(|error| error.to_string())?;
@@ -79,9 +79,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let what = args.what.as_deref().unwrap_or_default();
     let number = what.parse::<u16>().ok();
     if number.is_none() && !args.list && !args.describe && !what.contains('/') {
-        let words = "is neither the number of a handler nor SERVICE/METHOD";
+        let words = "is neither a handler number nor SERVICE/METHOD";
         return Err(Failure::usage(format!("'{what}' {words}"))
-            .help("`dunlin call ADDRESS --list` names a server's services"));
+            .help("`dunlin call ADDRESS --list` lists a server's services"));
     }
     let client = args.connect.connect(&args.address)?;
     if args.verbose {
@@ -100,7 +100,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 fn by_number(args: &Args, client: &Client, number: u16) -> Result<(), Failure> {
     let named = !args.proto.is_empty() || !args.header.is_empty() || args.json;
     if named {
-        let words = "--proto, --header and --json are for methods by their names, not for handlers by their numbers";
+        let words =
+            "--proto, --header and --json can only be used with methods called by name, not with handlers called by \
+             number";
         return Err(Failure::usage(words));
     }
     let payload = payload(client, &args.payload)?;
@@ -112,7 +114,7 @@ fn by_number(args: &Args, client: &Client, number: u16) -> Result<(), Failure> {
 fn not_called(args: &Args, status: &Status) -> Failure {
     let mut failure = failed(status);
     failure.message = format!(
-        "the method was not called, because the server did not say what it has: {}",
+        "the method was not called, because the server did not list its methods: {}",
         failure.message
     );
     match args.json {

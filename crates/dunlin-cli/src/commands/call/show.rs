@@ -68,7 +68,7 @@ impl Found {
             self.enumeration(&enumeration);
         } else {
             return Err(Failure::usage(format!(
-                "'{name}' is no service, method, message or enum"
+                "'{name}' is not a service, method, message or enum"
             )));
         }
         Ok(())

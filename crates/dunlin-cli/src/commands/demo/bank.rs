@@ -145,12 +145,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     machines.into_iter().try_for_each(ServerProcess::stop)?;
     print(&found, args.json)?;
     if found.money != found.money_expected {
-        return Err(Failure::new("money was made, or lost"));
+        return Err(Failure::new("the total amount of money has changed"));
     }
     if !whole && !interrupt::came() {
-        return Err(Failure::new(
-            "the machine that was killed did not come back in time",
-        ));
+        return Err(Failure::new("the killed machine did not recover in time"));
     }
     Ok(())
 }

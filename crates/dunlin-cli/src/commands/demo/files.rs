@@ -104,7 +104,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     };
     print(&found, args.json)?;
     match found.files_after {
-        Some(there) if there != found.files => Err(Failure::new("files that were synced are gone")),
+        Some(there) if there != found.files => {
+            Err(Failure::new("files that had been synced are missing"))
+        }
         _ => Ok(()),
     }
 }

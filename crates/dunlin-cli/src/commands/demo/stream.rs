@@ -101,7 +101,7 @@ impl Sent {
         match u64::from_le_bytes(counted) {
             same if same == bytes => Ok(Self { bytes, time }),
             other => Err(Failure::new(format!(
-                "{bytes} bytes were sent, {other} came"
+                "{bytes} bytes were sent, but {other} arrived"
             ))),
         }
     }
@@ -119,7 +119,7 @@ async fn send(stream: &mut Stream, time: Duration, show: impl Fn(f64)) -> Result
     let (mut counted, mut had) = ([0; 8], 0);
     while had < counted.len() {
         match poll_fn(|context| stream.poll_read(context, &mut counted[had..])).await? {
-            0 => return Err(Failure::new("the other process is gone")),
+            0 => return Err(Failure::new("the other process has ended")),
             more => had += more,
         }
     }

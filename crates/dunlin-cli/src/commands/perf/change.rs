@@ -112,7 +112,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     };
     let address = args.address.as_ref();
     let address = address.or(server.as_ref().map(ServerProcess::address));
-    let address = address.ok_or_else(|| Failure::new("no server"))?;
+    let address = address.ok_or_else(|| Failure::new("there is no server"))?;
     let client = args.connect.connect(address)?;
     let report = measure(args, &client)?;
     if args.json {
@@ -217,7 +217,7 @@ fn measure(args: &Args, client: &Client) -> Result<ChangeReport, Failure> {
         .unwrap_or_else(|poison| poison.into_inner());
     if let Some(first) = first {
         return Err(Failure::new(format!(
-            "{errors} calls failed, the first: {first}"
+            "{errors} calls failed, the first with: {first}"
         )));
     }
     // The last window was measured only in part.

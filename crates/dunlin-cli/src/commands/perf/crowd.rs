@@ -56,7 +56,7 @@ impl ClientProcess {
             .stdout(Stdio::piped())
             .spawn()?;
         let Some(output) = child.stdout.take() else {
-            return Err(Failure::new("a client process without output"));
+            return Err(Failure::new("a client process has no standard output"));
         };
         Ok(Self {
             child,
@@ -71,7 +71,7 @@ impl ClientProcess {
             "ready" => Ok(()),
             // It has said why.
             _ if self.child.wait()?.code() == Some(2) => {
-                Err(Failure::usage("a client process was called wrongly"))
+                Err(Failure::usage("invalid arguments for a client process"))
             }
             _ => Err(Failure::new("a client process did not connect")),
         }
@@ -80,7 +80,7 @@ impl ClientProcess {
     fn begin(&mut self) -> Result<(), Failure> {
         match &mut self.child.stdin {
             Some(input) => Ok(input.write_all(b"go\n")?),
-            None => Err(Failure::new("a client process without input")),
+            None => Err(Failure::new("a client process has no standard input")),
         }
     }
 
@@ -93,8 +93,11 @@ impl ClientProcess {
         let mut text = String::new();
         self.output.read_to_string(&mut text)?;
         self.child.wait()?;
-        serde_json::from_str(&text)
-            .map_err(|error| Failure::new(format!("a client process did not report: {error}")))
+        serde_json::from_str(&text).map_err(|error| {
+            Failure::new(format!(
+                "a client process did not report its result: {error}"
+            ))
+        })
     }
 }
 
@@ -121,7 +124,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     };
     let address = args.address.as_ref();
     let address = address.or(server.as_ref().map(ServerProcess::address));
-    let address = address.ok_or_else(|| Failure::new("no server"))?;
+    let address = address.ok_or_else(|| Failure::new("there is no server"))?;
     let memory = || {
         server
             .as_ref()
@@ -144,7 +147,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let over = |client: &mut ClientProcess| !matches!(client.child.try_wait(), Ok(None));
     while !clients.iter_mut().all(over) {
         if started.elapsed() > args.seconds + PATIENCE {
-            return Err(Failure::new("client processes do not end"));
+            return Err(Failure::new("client processes did not end in time"));
         }
         if interrupt::came() {
             clients.iter_mut().for_each(ClientProcess::end);
@@ -181,10 +184,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     interrupt::check()?;
     match args.fairness {
         Some(least) if crowd.slowest_of_mean < least => Err(Failure::new(format!(
-            "the slowest process had {:.2} of the mean, and --fairness asks for {least}",
+            "the slowest process made {:.2} of the mean, below the {least} required by --fairness",
             crowd.slowest_of_mean
         ))
-        .help("a longer time (--seconds) evens out what the scheduler of the system does")),
+        .help("a longer measurement (--seconds) evens out the effects of the system's scheduler")),
         _ => Ok(()),
     }
 }

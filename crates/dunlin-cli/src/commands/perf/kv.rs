@@ -110,7 +110,7 @@ fn parse_skew(text: &str) -> Result<f64, String> {
         .map_err(|_| format!("{text} is not a number"))?;
     match (0.0..1.0).contains(&skew) {
         true => Ok(skew),
-        false => Err("a skew is at least 0 and below 1".into()),
+        false => Err("a skew must be at least 0 and below 1".into()),
     }
 }
 
@@ -147,28 +147,27 @@ impl Args {
         let others = matches!(self.against, Some(Beside::Memcached | Beside::Redis));
         if scans && self.against == Some(Beside::Memcached) {
             return Err(Failure::usage(
-                "--against memcached: it has no scans; redis has",
+                "--against memcached: memcached has no scans; use redis",
             ));
         }
         let entry = self.value_size as usize + name(0).len() + ENTRY_BYTES;
         if scans && entry * usize::from(self.scan_most) > SCAN_BYTES {
             let words = format!(
-                "--scan-most {}: an answer has {SCAN_BYTES} bytes at most, and an entry has {entry}",
+                "--scan-most {}: an answer has at most {SCAN_BYTES} bytes, but an entry has {entry}",
                 self.scan_most
             );
-            let help =
-                "fewer entries, or shorter ones (--value-size), so that each scan is one call";
+            let help = "use fewer or shorter entries (--value-size), so that each scan is one call";
             return Err(Failure::usage(words).help(help));
         }
         let out = u64::from(self.value_size) * u64::from(self.outstanding);
         if others && out > SOCKET_BYTES {
             let words = format!(
-                "--against: {out} bytes of values outstanding, a socket may hold no more than {SOCKET_BYTES}"
+                "--against: {out} bytes of values outstanding are more than the {SOCKET_BYTES} that a socket may hold"
             );
             return Err(Failure::usage(words));
         }
         if self.memory() > u32::MAX as usize {
-            return Err(Failure::usage("that many entries need more than 4 GiB"));
+            return Err(Failure::usage("so many entries need more than 4 GiB"));
         }
         Ok(())
     }
@@ -218,7 +217,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let address = args.address.as_ref();
     let address = address.or(server.as_ref().map(ServerProcess::address));
-    let address = address.ok_or_else(|| Failure::new("no server"))?;
+    let address = address.ok_or_else(|| Failure::new("there is no server"))?;
     let client = args.connect.connect(address)?;
     let setting = Setting {
         device: client.info().device,

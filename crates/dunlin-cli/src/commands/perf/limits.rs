@@ -38,8 +38,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     });
     bar.finish_and_clear();
     let survey = survey.map_err(|error| {
-        Failure::new(format!("a limit could not be measured: {error}"))
-            .help("shared memory and loopback sockets are needed; see `dunlin doctor`")
+        Failure::new(format!("cannot measure a limit: {error}"))
+            .help("shared memory and loopback sockets are required; see `dunlin doctor`")
     })?;
     if args.json {
         output::print_json(&report(&survey))?;

@@ -66,7 +66,7 @@ pub(super) trait Load: Send + 'static {
 }
 
 pub(super) fn no_pipeline() -> Failure {
-    Failure::new("the pipeline was not opened")
+    Failure::new("cannot open the pipeline")
 }
 
 /// Measures one slice on all threads, with the load of this number.
@@ -205,7 +205,7 @@ fn count(tally: &mut Tally, shape: Shape, latency_ns: u64, length: usize) {
 #[cold]
 #[inline(never)]
 fn other_length(tally: &mut Tally, expected: u32, length: usize) {
-    tally.fail(|| format!("an answer of {length} bytes instead of {expected}"));
+    tally.fail(|| format!("unexpected answer of {length} bytes instead of {expected}"));
 }
 
 fn many(load: &mut impl Load, slice: Duration) -> Result<Tally, Failure> {

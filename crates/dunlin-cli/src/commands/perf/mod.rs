@@ -103,6 +103,6 @@ pub fn parse_seconds(text: &str) -> Result<std::time::Duration, String> {
     if seconds > 0.0 && seconds <= 86_400.0 {
         Ok(std::time::Duration::from_secs_f64(seconds))
     } else {
-        Err("seconds are more than 0 and at most 86400".into())
+        Err("the number of seconds must be more than 0 and at most 86400".into())
     }
 }

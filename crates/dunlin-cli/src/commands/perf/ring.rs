@@ -89,8 +89,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         (named, _) => named,
     };
     if args.verify && named.contains(&Choice::Raw) {
-        let words = "raw WRITEs have no reader that could verify them";
-        return Err(Failure::usage(words).help("leave out --verify, or raw of the designs"));
+        let words = "--verify cannot be used with raw WRITEs, which have no reader";
+        return Err(Failure::usage(words).help("omit --verify, or omit raw from the designs"));
     }
     let plans: Vec<Plan> = named
         .iter()

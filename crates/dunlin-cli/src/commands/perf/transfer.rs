@@ -108,7 +108,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let address = args.address.as_ref();
     let address = address.or(server.as_ref().map(ServerProcess::address));
-    let address = address.ok_or_else(|| Failure::new("no server"))?;
+    let address = address.ok_or_else(|| Failure::new("there is no server"))?;
     let client = args.connect.connect(address)?;
     let region = client.attach(REGION).map_err(Failure::new)?;
     let also = args.also.as_ref().map(|device| {
@@ -148,7 +148,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 .iter()
                 .zip(&source);
             if back != source || !pairs.all(|(own, sent)| *own == !sent) {
-                return Err(Failure::new("other bytes came back than were put"));
+                return Err(Failure::new(
+                    "the bytes that came back differ from those that were put",
+                ));
             }
         } else {
             let turn = [plain.0, plain.1, own.0, own.1];

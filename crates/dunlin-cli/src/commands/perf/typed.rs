@@ -81,7 +81,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     };
     let address = args.address.as_ref();
     let address = address.or(server.as_ref().map(ServerProcess::address));
-    let address = address.ok_or_else(|| Failure::new("no server"))?;
+    let address = address.ok_or_else(|| Failure::new("there is no server"))?;
     let client = args.connect.connect(address)?;
     let channel = Channel::from_client_blocking(client.clone()).map_err(Failure::new)?;
     match (args.field, args.owned) {

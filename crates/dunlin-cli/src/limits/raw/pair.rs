@@ -69,7 +69,7 @@ pub struct Answerer {
 pub fn ring_pair(slots: usize, asks_ahead: bool) -> (Caller, Answerer) {
     assert!(
         slots.is_power_of_two(),
-        "a ring's slots are a power of two, not {slots}"
+        "the number of slots of a ring must be a power of two, not {slots}"
     );
     let ring = || {
         (0..slots)

@@ -45,7 +45,7 @@ pub struct Consumer {
 pub fn spsc(slots: usize) -> (Producer, Consumer) {
     assert!(
         slots.is_power_of_two(),
-        "a ring's slots are a power of two, not {slots}"
+        "the number of slots of a ring must be a power of two, not {slots}"
     );
     let lines = (0..slots).map(|_| Line::default()).collect();
     let ring = Arc::new(Spsc {

@@ -38,7 +38,7 @@ impl Settings {
     pub fn layout(&self) -> Result<KvLayout, Failure> {
         if let Some(keys) = self.keys.filter(|keys| *keys > self.memory as u64) {
             return Err(Failure::usage(format!(
-                "--keys {keys}: more keys than the store has bytes ({}); give it more by --memory",
+                "--keys {keys}: more keys than the store has bytes ({}); increase --memory",
                 self.memory
             )));
         }
@@ -107,7 +107,8 @@ impl Service {
     #[inline]
     fn store(&self) -> Result<&OrderedKvStore<RegisteredRegion>, HandlerError> {
         let made = self.store.get_or_init(|| {
-            let starting = || HandlerError::new(FULL, "the server has no memory for the store yet");
+            let starting =
+                || HandlerError::new(FULL, "the server is still allocating memory for the store");
             let region = self.region.registered().ok_or_else(starting)?;
             OrderedKvStore::create(region, self.layout).map_err(refused)
         });
@@ -127,7 +128,7 @@ impl Service {
         let (key, value) = split_put(payload).ok_or_else(|| {
             HandlerError::new(
                 MALFORMED,
-                "a PUT is a length of two bytes, a key of it, a value",
+                "invalid PUT: expected a length of two bytes, a key of that length, and a value",
             )
         })?;
         let store = self.store()?;
@@ -138,7 +139,10 @@ impl Service {
 
     fn scan(&self, payload: &[u8], reply: &mut Responder<'_>) -> Result<(), HandlerError> {
         let (most, first) = payload.split_first_chunk::<4>().ok_or_else(|| {
-            HandlerError::new(MALFORMED, "a SCAN is a number of four bytes and a key")
+            HandlerError::new(
+                MALFORMED,
+                "invalid SCAN: expected a number of four bytes and a key",
+            )
         })?;
         let mut left = u32::from_le_bytes(*most) as usize;
         let store = self.store()?;

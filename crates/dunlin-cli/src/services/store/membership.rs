@@ -29,7 +29,8 @@ impl FromStr for Place {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(rest) = text.strip_prefix("etcd://") {
-            let wrong = || format!("{text} is not etcd://HOST:PORT[,HOST:PORT...]/NAME");
+            let wrong =
+                || format!("invalid membership {text}: write etcd://HOST:PORT[,HOST:PORT...]/NAME");
             let (members, name) = rest.split_once('/').ok_or_else(wrong)?;
             let members: Vec<String> = members.split(',').map(str::to_owned).collect();
             if name.is_empty() || name.contains('/') || members.iter().any(String::is_empty) {
@@ -39,8 +40,10 @@ impl FromStr for Place {
             return Ok(Self::Etcd { members, name });
         }
         match text.split_once("://") {
-            Some((scheme, _)) => Err(format!("a membership is a folder or in etcd, not {scheme}")),
-            None if text.is_empty() => Err("the folder has no name".to_owned()),
+            Some((scheme, _)) => Err(format!(
+                "unsupported membership {scheme}: use a folder or etcd"
+            )),
+            None if text.is_empty() => Err("the name of the folder is empty".to_owned()),
             None => Ok(Self::Folder(text.into())),
         }
     }
@@ -63,8 +66,10 @@ impl Place {
                 Ok(Box::new(opened))
             }
             #[cfg(not(feature = "etcd"))]
-            Self::Etcd { .. } => Err(Failure::usage("this command was built without etcd")
-                .help("build it with `--features etcd`, which is a default")),
+            Self::Etcd { .. } => Err(Failure::usage(
+                "this command was built without support for etcd",
+            )
+            .help("build it with `--features etcd`, a default feature")),
         }
     }
 }

@@ -97,7 +97,7 @@ impl Options {
             tables.push(TableSpec::new(tables.len() as u16, name, *rows, *bytes));
         }
         if tables.is_empty() {
-            let words = "a store without tables: say --table NAME:ROWS:BYTES, or --load WORKLOAD";
+            let words = "a store needs tables: use --table NAME:ROWS:BYTES or --load WORKLOAD";
             return Err(Failure::usage(words));
         }
         Ok(StoreConfig {
@@ -111,7 +111,7 @@ impl Options {
 }
 
 fn parse_table(text: &str) -> Result<(String, u64, usize), String> {
-    let wrong = || format!("{text} is not NAME:ROWS:BYTES, such as accounts:10000:8");
+    let wrong = || format!("invalid table {text}: write NAME:ROWS:BYTES, such as accounts:10000:8");
     let mut parts = text.rsplitn(3, ':');
     let bytes = parts.next().and_then(|bytes| bytes.parse().ok());
     let rows = parts.next().and_then(|rows| rows.parse().ok());
@@ -136,7 +136,9 @@ pub fn workload(name: &str, rows: u64) -> Result<Box<dyn Workload>, Failure> {
             }
             _ => "",
         };
-        Failure::usage(format!("no workload '{name}'{scans}; there are: {names}"))
+        Failure::usage(format!(
+            "unknown workload '{name}'{scans}; available: {names}"
+        ))
     })
 }
 
@@ -163,8 +165,10 @@ fn not_served(error: StoreServerError) -> Failure {
 /// When the options contradict each other, or the server does not start.
 pub fn serve(server: ServerBuilder, options: &Options) -> Result<RunningServer, Failure> {
     if options.log.is_some() {
-        let words = "--log without --membership: nobody would decide what was on its way when the machines ended";
-        let help = "say --membership FOLDER for machines of one host, also for one machine alone, or etcd://...";
+        let words =
+            "--log requires --membership: otherwise nothing decides the transactions that were in progress when the \
+             machines ended";
+        let help = "use --membership FOLDER for machines of one host, also for a single machine, or etcd://...";
         return Err(Failure::usage(words).help(help));
     }
     let load = options.workload()?;

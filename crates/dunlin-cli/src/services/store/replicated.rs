@@ -66,7 +66,7 @@ pub fn serve_replicated(
                 return Ok(());
             }
             Ended::Fenced => output::note(
-                "the others have gone on without it, or its disk has failed: it begins anew",
+                "the other machines have continued without this one, or its disk has failed: it starts again",
             ),
         }
         drop(life);
@@ -100,7 +100,7 @@ impl Life {
     fn begin(begins: &Begins<'_>, listen: &Address, options: &Options) -> Result<Self, Failure> {
         let Some(place) = &options.membership else {
             return Err(Failure::usage(
-                "a machine that is replaced needs --membership",
+                "a machine that can be replaced requires --membership",
             ));
         };
         let load = options.workload()?;

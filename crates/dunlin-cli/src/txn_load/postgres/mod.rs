@@ -101,10 +101,10 @@ impl Engine for Connections {
             .collect();
         let patience = PATIENCE.try_into().map_err(Failure::new)?;
         let ready = poll(&mut places, Some(&patience))
-            .map_err(|error| Failure::new(format!("waiting for PostgreSQL: {error}")))?;
+            .map_err(|error| Failure::new(format!("cannot wait for PostgreSQL: {error}")))?;
         if ready == 0 && !places.is_empty() {
             return Err(Failure::new(format!(
-                "PostgreSQL has answered nothing for {} s",
+                "timed out: no response from PostgreSQL for {} s",
                 PATIENCE.as_secs()
             )));
         }

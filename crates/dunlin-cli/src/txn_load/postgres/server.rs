@@ -76,7 +76,7 @@ pub fn start(connections: usize) -> Result<Peer, Failure> {
     if !made.status.success() {
         let words = String::from_utf8_lossy(&made.stderr);
         let why = words.trim().to_owned();
-        return Err(Failure::new(format!("initdb has failed: {why}")));
+        return Err(Failure::new(format!("initdb failed: {why}")));
     }
     let mut server = command("postgres");
     server.arg("-D").arg(&data).arg("-k").arg(folder.path());
@@ -126,7 +126,7 @@ fn programs() -> Result<PathBuf, Failure> {
     let has = |folder: &PathBuf| folder.join("initdb").exists() && folder.join("postgres").exists();
     folders.into_iter().find(has).ok_or_else(|| {
         Failure::new("PostgreSQL is not installed")
-            .help("Debian and Ubuntu have it: apt-get install postgresql")
+            .help("on Debian and Ubuntu: apt-get install postgresql")
     })
 }
 
@@ -145,7 +145,7 @@ fn system_user() -> Result<Option<(u32, u32)>, Failure> {
     let found = users.lines().find_map(fields);
     found.map(Some).ok_or_else(|| {
         Failure::new(format!(
-            "PostgreSQL does not run as root, and there is no user {SYSTEM_USER}"
+            "PostgreSQL cannot run as root, and there is no user {SYSTEM_USER}"
         ))
         .help("run the command as another user, or apt-get install postgresql")
     })
@@ -199,8 +199,11 @@ pub fn load(peer: &Peer, draws: &Draws, mut progress: impl FnMut(usize)) -> Resu
 fn copy(connection: &mut Connection, table: &str, file: &Path) -> Result<(), Failure> {
     let path = file.to_str().filter(|path| !path.contains('\''));
     let path = path.ok_or_else(|| {
-        Failure::new(format!("{} is no name for PostgreSQL", file.display()))
-            .help("set TMPDIR to another folder")
+        Failure::new(format!(
+            "{} cannot be used as a name in PostgreSQL",
+            file.display()
+        ))
+        .help("set TMPDIR to another directory")
     })?;
     connection.run(&format!("COPY {table} FROM '{path}'"))
 }

@@ -43,7 +43,7 @@ pub(super) struct Connection {
 }
 
 fn lost(error: io::Error) -> Failure {
-    Failure::new(format!("the connection to PostgreSQL is lost: {error}"))
+    Failure::new(format!("lost the connection to PostgreSQL: {error}"))
 }
 
 impl Connection {
@@ -164,7 +164,7 @@ impl Connection {
                 b'D' => self.refused |= is_false(body),
                 b'E' => self.failed = Some(error(body)),
                 b'R' if body.get(..4) != Some(&[0; 4]) => {
-                    return Err(Failure::new("PostgreSQL asks for a password"));
+                    return Err(Failure::new("PostgreSQL requires a password"));
                 }
                 b'Z' => is_ready = true,
                 _ => {}

@@ -109,7 +109,7 @@ impl Args {
 fn parse_part(text: &str) -> Result<f64, String> {
     let part = text.parse::<f64>().ok();
     let part = part.filter(|part| (0.0..=1.0).contains(part));
-    part.ok_or_else(|| "a part is from 0 to 1".to_owned())
+    part.ok_or_else(|| "a part must be from 0 to 1".to_owned())
 }
 
 /// What to compare the preset with.
@@ -129,7 +129,7 @@ impl FromStr for Against {
             return Ok(Self::Limits);
         }
         if text.split(',').any(|one| one == "limits") {
-            return Err("`limits` stands alone, without presets beside it".to_owned());
+            return Err("`limits` cannot be combined with presets".to_owned());
         }
         let presets: Result<_, _> = text.split(',').map(Preset::from_str).collect();
         presets
@@ -142,16 +142,16 @@ impl FromStr for Against {
 pub fn run(args: &Args) -> Result<(), Failure> {
     if args.processes > 1 {
         if args.against.is_some() {
-            return Err(Failure::usage("--against: not with --processes"));
+            return Err(Failure::usage("--against cannot be used with --processes"));
         }
         if args.sweep || args.histogram {
-            let words = "--sweep and --histogram: not with --processes";
+            let words = "--sweep and --histogram cannot be used with --processes";
             return Err(Failure::usage(words));
         }
         return super::crowd::run(args);
     }
     if args.fairness.is_some() {
-        return Err(Failure::usage("--fairness: only with --processes"));
+        return Err(Failure::usage("--fairness requires --processes"));
     }
     // One of many processes has no core to itself.
     let cores: &[usize] = if args.held { &[] } else { affinity::cores() };
@@ -167,7 +167,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     };
     let address = args.address.as_ref();
     let address = address.or(server.as_ref().map(ServerProcess::address));
-    let address = address.ok_or_else(|| Failure::new("no server"))?;
+    let address = address.ok_or_else(|| Failure::new("there is no server"))?;
     let mut clients = vec![args.connect.connect(address)?];
     if let Some(Against::Presets(others)) = &args.against {
         for &preset in others {
@@ -261,9 +261,11 @@ impl Args {
         for (name, size) in sizes {
             match size {
                 Some(size) if size as usize > longest => {
-                    let words = format!("{name} {size}: the server takes {longest} bytes at most");
+                    let words = format!(
+                        "{name} {size} is too large: the server's limit is {longest} bytes"
+                    );
                     let help =
-                        "--max-message-bytes of `dunlin serve`, and of this command for responses";
+                        "raise it with --max-message-bytes of `dunlin serve`, and of this command for responses";
                     return Err(Failure::usage(words).help(help));
                 }
                 _ => {}

@@ -87,8 +87,8 @@ pub(super) fn start(args: &Args) -> Result<Vec<Other>, Failure> {
 
 fn draws(args: &Args) -> Result<Draws, Failure> {
     Draws::named(&args.workload, args.rows).ok_or_else(|| {
-        let words = format!("--against: {} is for ours alone", args.workload);
-        Failure::usage(words).help("smallbank and tatp can be executed by the others, too")
+        let words = format!("--against: the others cannot execute {}", args.workload);
+        Failure::usage(words).help("they can execute smallbank and tatp")
     })
 }
 

@@ -196,7 +196,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 
 /// Rejects tables that are not the workload's, so that nothing else is changed.
 fn check_tables(database: &Database, wanted: &[TableSpec], workload: &str) -> Result<(), Failure> {
-    let help = format!("servers that have them: `dunlin serve store --load {workload}`");
+    let help = format!("use servers that have them: `dunlin serve store --load {workload}`");
     for spec in wanted {
         let table = database.table::<u64, Vec<u8>>(&spec.name);
         let table = table.map_err(|error| Failure::usage(error).help(&help))?;
@@ -206,7 +206,7 @@ fn check_tables(database: &Database, wanted: &[TableSpec], workload: &str) -> Re
                 .is_none_or(|bytes| bytes == spec.value_bytes);
         if !is_same {
             let words = format!(
-                "the servers' table '{}' is not that of {workload}",
+                "the servers' table '{}' does not match {workload}",
                 spec.name
             );
             return Err(Failure::usage(words).help(&help));
