@@ -5,33 +5,27 @@
 use dunlin_link::WAKE_RECEIVES;
 use dunlin_verbs::{
     Access, ConnectAttributes, Device, Placement, QueuePair, QueuePairConfig, ReceiveQueue,
-    ReceiveRequest, Region, Transport, Verbs,
+    ReceiveRequest, Transport, Verbs,
 };
 
 use crate::config::RingConfig;
-use crate::consumer::{self, Consumer};
-use crate::design::{Batching, Design, HeadSync, TailSync};
+use crate::consumer::Consumer;
+use crate::cores::{EndMemory, UnconnectedConsumerCore, UnconnectedProducerCore};
+use crate::design::{Design, HeadSync, TailSync};
 use crate::error::ConfigError;
-use crate::geometry::Geometry;
-use crate::link::{Link, Sleeping, SEND_REQUESTS};
-use crate::memory::{Inbound, Mirror};
-use crate::offer::{Offer, Role, Terms};
-use crate::policy::{Pacing, Receiver, Sender};
-use crate::producer::{self, ConsumerPlaces, Producer};
+use crate::link::{Link, RingLink, Sleeping, SEND_REQUESTS};
+use crate::offer::{Offer, Role};
+use crate::producer::Producer;
 
 /// Messages of at most this length are sent inline, as in perftest, which saves a DMA on hardware.
 const INLINE_BYTES: usize = 220;
 /// Number of RECEIVEs kept posted where WRITEs carry immediate data.
 const RECEIVES: usize = 512;
 
-/// The objects of one end, before it knows its peer.
+/// The queue pair of one end, before it knows its peer.
 #[derive(Debug)]
 struct End<D: Device> {
-    config: RingConfig,
-    geometry: Geometry,
-    terms: Terms,
     link: Link<D>,
-    inlet: D::Region,
     domain: D::ProtectionDomain,
     inline_bytes: usize,
     /// For an end that must be able to sleep: the channel on which it sleeps.
@@ -40,7 +34,7 @@ struct End<D: Device> {
 
 impl<D: Device> End<D> {
     fn new(device: &D, config: &RingConfig, role: Role, wakes: bool) -> Result<Self, ConfigError> {
-        let geometry = Geometry::new(config)?;
+        config.check()?;
         check_device(device, &config.design, wakes)?;
         let attributes = device.attributes();
         // A separate domain for each end: a key of another connection is of no use here.
@@ -48,24 +42,10 @@ impl<D: Device> End<D> {
         let pulls = config.design.head_sync == HeadSync::LazyPull;
         let notified = config.design.tail_sync == TailSync::CompletionQueue;
         let least = if wakes { WAKE_RECEIVES } else { 1 };
-        let (length, access, receives) = match role {
-            Role::Producer => {
-                let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-                (geometry.words.sleep + 64, access, least)
-            }
-            Role::Consumer => {
-                let mut access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-                access.set(Access::REMOTE_READ, pulls);
-                let receives = if notified {
-                    RECEIVES.min(attributes.max_receive_requests)
-                } else {
-                    least
-                };
-                let length = geometry.words.array + geometry.array_bytes();
-                (length, access, receives)
-            }
+        let receives = match role {
+            Role::Consumer if notified => RECEIVES.min(attributes.max_receive_requests),
+            Role::Consumer | Role::Producer => least,
         };
-        let inlet = device.allocate_region(&domain, length, access)?;
         let channel = wakes
             .then(|| device.create_completion_channel())
             .transpose()?;
@@ -103,30 +83,17 @@ impl<D: Device> End<D> {
         }
         let mut link = Link::new(queue_pair, completions);
         if wakes {
-            link.expect_wake_ups(WAKE_RECEIVES);
+            link.expect_immediates(WAKE_RECEIVES);
         }
         Ok(Self {
-            config: *config,
-            geometry,
-            terms: Terms::new(role, config, wakes),
             link,
-            inlet,
             domain,
             inline_bytes,
             channel,
         })
     }
 
-    fn offer(&self) -> Offer {
-        Offer {
-            address: self.link.queue_pair.address(),
-            memory: self.inlet.remote(),
-            terms: self.terms,
-        }
-    }
-
-    fn connect(&mut self, offer: &Offer) -> Result<(), ConfigError> {
-        self.terms.agree(&offer.terms)?;
+    fn connect(mut self, memory: &EndMemory<D>, offer: &Offer) -> Result<Link<D>, ConfigError> {
         let attributes = ConnectAttributes {
             timeout_ns: 500_000_000,
             ..ConnectAttributes::default()
@@ -134,12 +101,12 @@ impl<D: Device> End<D> {
         let queue_pair = &mut self.link.queue_pair;
         queue_pair.to_ready_to_receive(Some(&offer.address), attributes)?;
         queue_pair.to_ready_to_send()?;
-        if let Some(channel) = self.channel.take() {
-            let at = self.geometry.words.sleep;
+        if let Some(channel) = self.channel {
+            let at = memory.geometry.words.sleep;
             let peer = offer.memory.plus(at as u64);
-            self.link.sleeping = Some(Sleeping::new(channel, self.inlet.clone(), at, peer));
+            self.link.sleeping = Some(Sleeping::new(channel, memory.inlet.clone(), at, peer));
         }
-        Ok(())
+        Ok(self.link)
     }
 }
 
@@ -181,7 +148,7 @@ fn check_device<D: Device>(device: &D, design: &Design, wakes: bool) -> Result<(
 #[derive(Debug)]
 pub struct UnconnectedProducer<D: Device> {
     end: End<D>,
-    local: Mirror<D::Region>,
+    core: UnconnectedProducerCore<D>,
 }
 
 impl<D: Device> UnconnectedProducer<D> {
@@ -200,65 +167,26 @@ impl<D: Device> UnconnectedProducer<D> {
 
     fn make(device: &D, config: &RingConfig, wakes: bool) -> Result<Self, ConfigError> {
         let end = End::new(device, config, Role::Producer, wakes)?;
-        let geometry = &end.geometry;
-        let bytes = if config.design.mirrored {
-            geometry.array_bytes()
-        } else {
-            // One message with its prefix and suffix.
-            geometry.prefix + geometry.longest + geometry.suffix
-        };
-        // The array has the same offset from a cache line as the consumer's.
-        let first = if config.design.cache_lines {
-            0
-        } else {
-            geometry.words.array
-        };
-        let region = device.allocate_region(&end.domain, first + bytes, Access::LOCAL_WRITE)?;
-        let local = Mirror::new(region, first, bytes);
-        Ok(Self { end, local })
+        let core = UnconnectedProducerCore::make(device, &end.domain, config, wakes)?;
+        Ok(Self { end, core })
     }
 
     /// Returns what the consumer must know.
     pub fn offer(&self) -> Offer {
-        self.end.offer()
+        self.core.offer(self.end.link.queue_pair.address())
     }
 
     /// Connects it to the consumer that made an offer.
     ///
     /// # Errors
     /// When the two configurations differ, or the device does not accept the address.
-    pub fn connect(mut self, consumer: &Offer) -> Result<Producer<D>, ConfigError> {
-        self.end.connect(consumer)?;
-        let End {
-            config,
-            geometry,
+    pub fn connect(self, consumer: &Offer) -> Result<Producer<D>, ConfigError> {
+        let inline_bytes = self.end.inline_bytes;
+        let link = self.end.connect(&self.core.memory, consumer)?;
+        Ok(Producer::new(
+            self.core.connect(consumer, inline_bytes)?,
             link,
-            inlet,
-            inline_bytes,
-            ..
-        } = self.end;
-        let pacing = match config.design.batching {
-            Batching::Off => Pacing::Thresholds { elastic: false },
-            Batching::Adaptive { elastic, .. } => Pacing::Thresholds { elastic },
-            Batching::InFlight { most } => Pacing::InFlight { most },
-        };
-        let at = |offset: usize| consumer.memory.plus(offset as u64);
-        let words = geometry.words;
-        Ok(Producer::new(producer::Parts {
-            sender: Sender::new(geometry.units, geometry.advance, geometry.transmit, pacing),
-            geometry,
-            design: config.design,
-            link,
-            local: self.local,
-            inlet,
-            places: ConsumerPlaces {
-                array: at(words.array),
-                tail: at(words.tail),
-                end: at(words.end),
-                published_head: at(words.published_head),
-            },
-            inline_bytes,
-        }))
+        ))
     }
 }
 
@@ -266,6 +194,7 @@ impl<D: Device> UnconnectedProducer<D> {
 #[derive(Debug)]
 pub struct UnconnectedConsumer<D: Device> {
     end: End<D>,
+    core: UnconnectedConsumerCore<D>,
 }
 
 impl<D: Device> UnconnectedConsumer<D> {
@@ -284,37 +213,21 @@ impl<D: Device> UnconnectedConsumer<D> {
 
     fn make(device: &D, config: &RingConfig, wakes: bool) -> Result<Self, ConfigError> {
         let end = End::new(device, config, Role::Consumer, wakes)?;
-        Ok(Self { end })
+        let core = UnconnectedConsumerCore::make(device, &end.domain, config, wakes)?;
+        Ok(Self { end, core })
     }
 
     /// Returns what the producer must know.
     pub fn offer(&self) -> Offer {
-        self.end.offer()
+        self.core.offer(self.end.link.queue_pair.address())
     }
 
     /// Connects it to the producer that made an offer.
     ///
     /// # Errors
     /// When the two configurations differ, or the device does not accept the address.
-    pub fn connect(mut self, producer: &Offer) -> Result<Consumer<D>, ConfigError> {
-        self.end.connect(producer)?;
-        let End {
-            config,
-            geometry,
-            link,
-            inlet,
-            ..
-        } = self.end;
-        let words = geometry.words;
-        let array = Inbound::new(inlet.clone(), words.array, geometry.array_bytes());
-        Ok(Consumer::new(consumer::Parts {
-            receiver: Receiver::new(geometry.units, geometry.push),
-            geometry,
-            design: config.design,
-            link,
-            array,
-            inlet,
-            peer_head: producer.memory.plus(words.head as u64),
-        }))
+    pub fn connect(self, producer: &Offer) -> Result<Consumer<D>, ConfigError> {
+        let link = self.end.connect(&self.core.memory, producer)?;
+        Ok(Consumer::new(self.core.connect(producer)?, link))
     }
 }

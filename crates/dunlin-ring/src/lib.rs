@@ -49,6 +49,7 @@
 mod config;
 mod connect;
 mod consumer;
+mod cores;
 mod design;
 mod effort;
 mod error;
@@ -69,11 +70,13 @@ mod words;
 
 pub use config::{RingConfig, LINE_BYTES};
 pub use connect::{UnconnectedConsumer, UnconnectedProducer};
-pub use consumer::{Arrived, Consumer, Received};
+pub use consumer::{Arrived, Consumer, ConsumerCore, Received};
+pub use cores::{UnconnectedConsumerCore, UnconnectedProducerCore};
 pub use design::{Batching, Design, HeadSync, Layout, Optimisation, TailSync};
 pub use error::{ConfigError, LengthLimit, RingError, SendError, Violation};
 pub use framing::Framing;
+pub use link::{Polled, Request, RingLink, NAMELESS};
 pub use memory::Message;
 pub use offer::{Offer, OFFER_BYTES, OFFER_NUMBERS};
-pub use producer::{Producer, Reservation};
+pub use producer::{Producer, ProducerCore, Reservation};
 pub use stream::{stream_config, Stream, StreamOffer, UnconnectedStream, STREAM_OFFER_BYTES};

@@ -49,6 +49,9 @@ pub enum Preset {
     /// X-RDMA (CLUSTER'19), the predecessor of Flor: over RC each short message is a SEND, and long payloads are
     /// fetched by READ; one queue pair for each thread, everyone admitted.
     Xrdma,
+    /// RB²: as `plain`, over RB²'s distributed ring buffers: write twice, adaptive batching, lazy push, zero copy at
+    /// the producer. The ring is that of the crate `dunlin-ring`.
+    Rb2,
     /// Dunlin's own, chosen by device and load. With RC on a NIC: FLOCK's sharing and admission with as many active
     /// queue pairs as saturate the server's NIC, and fewer, fuller messages when it is at its limit. Where software
     /// implements queue pairs, the first lanes (17 in shared memory, 9 over UDP) belong to one thread each, as with
@@ -66,6 +69,8 @@ pub(crate) enum ChannelKind {
     Datagram(Protocol),
     /// SENDs over an RC queue pair per connection.
     Sent,
+    /// RB²'s ring in each direction over an RC queue pair per connection.
+    Rb2,
     /// Blocks of a message pool over an RC queue pair per connection.
     Pool(Mapping),
 }
@@ -167,6 +172,7 @@ impl Preset {
         Preset::Herd,
         Preset::Flor,
         Preset::Xrdma,
+        Preset::Rb2,
         Preset::Auto,
     ];
 
@@ -188,6 +194,7 @@ impl Preset {
             Preset::Herd => "herd",
             Preset::Flor => "flor",
             Preset::Xrdma => "xrdma",
+            Preset::Rb2 => "rb2",
             Preset::Auto => "auto",
         }
     }
@@ -236,6 +243,7 @@ impl Preset {
             Preset::RawWrite => ChannelKind::Pool(Mapping::Polled),
             Preset::SelfRpc => ChannelKind::Pool(Mapping::Notified),
             Preset::Xrdma => ChannelKind::Sent,
+            Preset::Rb2 => ChannelKind::Rb2,
             _ => ChannelKind::Ring,
         }
     }
@@ -271,7 +279,8 @@ impl Preset {
             | Preset::Erpc
             | Preset::Herd
             | Preset::Flor
-            | Preset::Xrdma => None,
+            | Preset::Xrdma
+            | Preset::Rb2 => None,
             Preset::Flock => Some(flock),
             Preset::Auto => Some(Sharing {
                 lanes: Lanes::UpTo(lanes.min(AUTO_LANES)),

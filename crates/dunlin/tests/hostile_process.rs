@@ -283,6 +283,7 @@ presets! {
     erpc: Preset::Erpc,
     herd: Preset::Herd,
     xrdma: Preset::Xrdma,
+    rb2: Preset::Rb2,
     flor: Preset::Flor,
     auto: Preset::Auto,
 }

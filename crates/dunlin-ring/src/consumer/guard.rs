@@ -18,7 +18,7 @@ impl<D: Device> Arrived<'_, D> {
     #[inline]
     pub fn message(&self) -> Message<'_> {
         let Arrival { offset, length, .. } = self.arrival;
-        self.consumer.array.message(offset, length)
+        self.consumer.core.array.message(offset, length)
     }
 
     /// Leaves the message in the ring, where it remains the next one.
@@ -44,7 +44,8 @@ impl<D: Device> Arrived<'_, D> {
         if units == 0 {
             return Ok(());
         }
-        self.consumer.give_back(offset, length, units)
+        let Consumer { core, link } = &mut *self.consumer;
+        core.give_back(link, offset, length, units)
     }
 }
 

@@ -4,22 +4,23 @@ use std::sync::atomic::{fence, Ordering};
 
 use dunlin_verbs::{Device, Operation, Payload, Region, SendFlags, SendRequest, Work};
 
-use super::Consumer;
+use super::ConsumerCore;
 use crate::design::{HeadSync, TailSync};
 use crate::effort;
 use crate::error::RingError;
-use crate::link::NAMELESS;
+use crate::link::{RingLink, NAMELESS};
 
-impl<D: Device> Consumer<D> {
+impl<D: Device> ConsumerCore<D> {
     /// Frees the units of a message.
     #[inline(always)]
     pub(super) fn give_back(
         &mut self,
+        link: &mut impl RingLink<D>,
         offset: usize,
         length: usize,
         units: u64,
     ) -> Result<(), RingError> {
-        self.link.check_process()?;
+        link.check_process()?;
         if self.design.polls_messages() {
             let start = offset - self.geometry.prefix;
             let whole = self.geometry.prefix + length + self.geometry.suffix;
@@ -28,14 +29,14 @@ impl<D: Device> Consumer<D> {
             D::charge(effort::ZEROED);
         }
         if self.receiver.read(units) {
-            self.push_head()?;
+            self.push_head(link)?;
         }
         Ok(())
     }
 
     /// Tells the producer how far this side has read. If the send queue is full, the next call does it.
     #[inline(never)]
-    pub(super) fn push_head(&mut self) -> Result<(), RingError> {
+    pub(super) fn push_head(&mut self, link: &mut impl RingLink<D>) -> Result<(), RingError> {
         // All reads must be complete before the producer may write there again.
         fence(Ordering::Release);
         D::charge(effort::GAVE_BACK);
@@ -48,12 +49,12 @@ impl<D: Device> Consumer<D> {
             return Ok(());
         }
         // The head and a wake-up.
-        if !self.link.has_entries(2) {
+        if !link.has_entries(2) {
             // Completions of RECEIVEs cannot be lost here: designs with them poll in `notified` before they read.
             if self.design.tail_sync == TailSync::CompletionQueue {
                 return Ok(());
             }
-            if self.link.poll().is_err() || !self.link.has_entries(2) {
+            if link.poll().is_err() || !link.has_entries(2) {
                 return Ok(());
             }
         }
@@ -63,25 +64,11 @@ impl<D: Device> Consumer<D> {
         };
         let payload = Payload::Inline(&head);
         let request = SendRequest::new(NAMELESS, write, payload, SendFlags::empty());
-        if self.link.post(&mut [request], false).is_ok() {
+        if link.post(&mut [request], false).is_ok() {
             self.receiver.pushed();
-            let _ = self.link.wake_if_asleep(NAMELESS);
+            let _ = link.wake_if_asleep(NAMELESS);
         }
         // If the connection has failed, that is reported when there is nothing left to read.
         Ok(())
-    }
-
-    /// Tells the producer for the last time what has been read, unless it has closed the ring itself.
-    pub(crate) fn leave(&mut self) {
-        if !self.over && self.push().is_ok() {
-            // The last request: once it has completed, the head has arrived. There is no caller left to report a
-            // failure to.
-            let _ = self.probe();
-        }
-    }
-
-    /// Whether the head sent by [`Consumer::leave`] is known to have arrived, or can no longer arrive.
-    pub(crate) fn has_left(&mut self) -> bool {
-        self.link.check().is_err() || self.link.poll().is_err() || !self.link.is_probing()
     }
 }

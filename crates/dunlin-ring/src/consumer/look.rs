@@ -4,14 +4,14 @@
 use std::sync::atomic::Ordering;
 
 use dunlin_verbs::progress::progress;
-use dunlin_verbs::{Device, QueuePair, ReceiveRequest, Region, Work};
+use dunlin_verbs::{Device, Region, Work};
 
-use super::{Arrival, Consumer, Received};
+use super::{Arrival, ConsumerCore, Received};
 use crate::design::TailSync;
 use crate::effort;
 use crate::error::{RingError, Violation};
 use crate::framing::{self, Header};
-use crate::link::NAMELESS;
+use crate::link::RingLink;
 
 /// Empty polls between two checks of the end of the ring and of the connection.
 const LOOKS: u32 = 16;
@@ -21,24 +21,24 @@ const OWED: usize = 16;
 /// Number of bytes prefetched ahead of reading.
 pub(super) const AHEAD_BYTES: usize = 16 * crate::LINE_BYTES;
 
-impl<D: Device> Consumer<D> {
+impl<D: Device> ConsumerCore<D> {
     /// Polls for what the producer has written since.
     #[inline(always)]
-    pub(super) fn look(&mut self) -> Result<bool, RingError> {
+    pub(super) fn look(&mut self, link: &mut impl RingLink<D>) -> Result<bool, RingError> {
         let tail = match self.design.tail_sync {
             TailSync::WriteTwice => {
                 let at = self.geometry.words.tail;
                 let word = self.inlet.memory().atomic_u64(at);
                 u64::from_le(word.load(Ordering::Acquire))
             }
-            TailSync::CompletionQueue => self.notified()?,
+            TailSync::CompletionQueue => self.notified(link)?,
             TailSync::PollMessage | TailSync::PollLength => self.polled(),
         };
         if tail == self.receiver.local_tail() {
             return Ok(false);
         }
         if let Err(violation) = self.receiver.heard_tail(tail) {
-            return Err(self.violation(violation));
+            return Err(self.violation(link, violation));
         }
         self.prefetch();
         D::charge(effort::FOUND);
@@ -70,9 +70,9 @@ impl<D: Device> Consumer<D> {
     }
 
     /// Derives the tail from completions of WRITEs with immediate data; their RECEIVEs are posted again.
-    pub(super) fn notified(&mut self) -> Result<u64, RingError> {
+    pub(super) fn notified(&mut self, link: &mut impl RingLink<D>) -> Result<u64, RingError> {
         let tail = self.receiver.local_tail();
-        let polled = match self.link.poll() {
+        let polled = match link.poll() {
             Ok(polled) => polled,
             // Reported by `nothing`, after it has checked for the end.
             Err(_) => return Ok(tail),
@@ -83,26 +83,17 @@ impl<D: Device> Consumer<D> {
         let idle = polled.received == 0 && self.looked_in_vain;
         self.looked_in_vain = polled.received == 0;
         if self.owed > 0 && (idle || self.owed >= OWED) {
-            self.post_owed();
+            self.post_owed(link);
         }
         if polled.received > 0 && polled.immediate == 0 {
-            return Err(self.violation(Violation::Immediate));
+            return Err(self.violation(link, Violation::Immediate));
         }
         Ok(tail.wrapping_add(polled.immediate))
     }
 
     /// Posts again the RECEIVEs that messages have consumed.
-    fn post_owed(&mut self) {
-        for _ in 0..std::mem::take(&mut self.owed) {
-            let request = ReceiveRequest {
-                id: NAMELESS,
-                segments: &[],
-            };
-            if self.link.queue_pair.post_receive(&[request]).is_err() {
-                // The queue pair is in error, which the next poll finds.
-                break;
-            }
-        }
+    fn post_owed(&mut self, link: &mut impl RingLink<D>) {
+        link.expect_immediates(std::mem::take(&mut self.owed));
     }
 
     /// Derives the tail from the next message itself: the position behind it, once it is complete.
@@ -129,25 +120,31 @@ impl<D: Device> Consumer<D> {
 
     /// Nothing has arrived: from time to time, checks for the end and the connection.
     #[inline(always)]
-    pub(super) fn nothing(&mut self) -> Result<Received<Arrival>, RingError> {
+    pub(super) fn nothing(
+        &mut self,
+        link: &mut impl RingLink<D>,
+    ) -> Result<Received<Arrival>, RingError> {
         D::charge(Work::Poll);
         progress();
         self.looks = self.looks.wrapping_add(1);
         if self.looks % LOOKS != 0 && !self.over {
             return Ok(Received::Empty);
         }
-        let found = self.look_around();
+        let found = self.look_around(link);
         self.over = matches!(found, Ok(Received::End) | Err(_));
         found
     }
 
     #[inline(never)]
-    pub(super) fn look_around(&mut self) -> Result<Received<Arrival>, RingError> {
-        let connection = self.link.check();
+    pub(super) fn look_around(
+        &mut self,
+        link: &mut impl RingLink<D>,
+    ) -> Result<Received<Arrival>, RingError> {
+        let connection = link.check();
         // What arrived before the connection ended is returned before the end is reported.
-        if self.look()? {
+        if self.look(link)? {
             self.looks = self.looks.wrapping_sub(1);
-            return self.next();
+            return self.next(link);
         }
         let at = self.geometry.words.end;
         let word = self.inlet.memory().atomic_u64(at).load(Ordering::Acquire);
@@ -157,12 +154,12 @@ impl<D: Device> Consumer<D> {
                 return Ok(Received::End);
             }
             if ahead >= self.geometry.units {
-                return Err(self.violation(Violation::End));
+                return Err(self.violation(link, Violation::End));
             }
         }
         connection?;
         if self.receiver.push_is_due() {
-            self.push_head()?;
+            self.push_head(link)?;
         }
         Ok(Received::Empty)
     }

@@ -2,28 +2,32 @@
 
 use dunlin_verbs::Device;
 
-use super::{Arrival, Consumer, Received};
+use super::{Arrival, ConsumerCore, Received};
 use crate::effort;
 use crate::error::{RingError, Violation};
 use crate::framing::HEADER_BYTES;
 use crate::framing::{self, Header};
+use crate::link::RingLink;
 
-impl<D: Device> Consumer<D> {
+impl<D: Device> ConsumerCore<D> {
     /// Returns the next message, checked.
     #[inline(always)]
-    pub(super) fn next(&mut self) -> Result<Received<Arrival>, RingError> {
-        self.link.check_process()?;
+    pub(super) fn next(
+        &mut self,
+        link: &mut impl RingLink<D>,
+    ) -> Result<Received<Arrival>, RingError> {
+        link.check_process()?;
         loop {
-            if self.receiver.available() == 0 && !self.look()? {
-                return self.nothing();
+            if self.receiver.available() == 0 && !self.look(link)? {
+                return self.nothing(link);
             }
             match self.parse() {
                 Ok(Some(arrival)) => {
                     D::charge(effort::READ);
                     return Ok(Received::Message(arrival));
                 }
-                Ok(None) => self.skip()?,
-                Err(violation) => return Err(self.violation(violation)),
+                Ok(None) => self.skip(link)?,
+                Err(violation) => return Err(self.violation(link, violation)),
             }
         }
     }
@@ -105,20 +109,20 @@ impl<D: Device> Consumer<D> {
     }
 
     #[cold]
-    pub(super) fn skip(&mut self) -> Result<(), RingError> {
+    pub(super) fn skip(&mut self, link: &mut impl RingLink<D>) -> Result<(), RingError> {
         let units = self.units_to_end();
         let offset = self.geometry.offset(self.receiver.head());
         if self.design.polls_messages() {
             self.array.zero(offset, HEADER_BYTES);
         }
         if self.receiver.read(units) {
-            self.push_head()?;
+            self.push_head(link)?;
         }
         Ok(())
     }
 
     #[cold]
-    pub(super) fn violation(&mut self, violation: Violation) -> RingError {
-        self.link.fail(violation.into())
+    pub(super) fn violation(&self, link: &mut impl RingLink<D>, violation: Violation) -> RingError {
+        link.fail(violation.into())
     }
 }

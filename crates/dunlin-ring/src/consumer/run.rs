@@ -3,10 +3,11 @@
 use dunlin_verbs::Device;
 
 use super::look::AHEAD_BYTES;
-use super::Consumer;
+use super::ConsumerCore;
 use crate::effort;
 use crate::error::RingError;
 use crate::framing::{self, Header};
+use crate::link::RingLink;
 use crate::memory::Message;
 use crate::policy::Receiver;
 
@@ -22,13 +23,14 @@ impl Drop for Progress<'_> {
     }
 }
 
-impl<D: Device> Consumer<D> {
+impl<D: Device> ConsumerCore<D> {
     /// Passes the next messages to `read`, up to `most`, as long as each occupies a single slot and nothing else is to
     /// be done. Returns their number: zero if nothing is known to have arrived, or the next message needs the general
     /// path.
     #[inline(always)]
     pub(super) fn read_run(
         &mut self,
+        link: &mut impl RingLink<D>,
         most: usize,
         read: &mut impl FnMut(Message<'_>),
     ) -> Result<usize, RingError> {
@@ -55,7 +57,7 @@ impl<D: Device> Consumer<D> {
             D::charge(effort::READ);
         }
         if self.receiver.push_is_due() {
-            self.push_head()?;
+            self.push_head(link)?;
         }
         Ok(count as usize)
     }

@@ -10,7 +10,8 @@ use dunlin_link::{Ended, SendQueue, Ticket};
 use dunlin_verbs::process::Generation;
 use dunlin_verbs::{
     Completion, CompletionQueue, CompletionQueueError, CompletionStatus, Device, Operation,
-    Payload, PostErrorKind, QueuePair, QueuePairState, RemoteAddress, SendFlags, SendRequest,
+    Payload, PostErrorKind, QueuePair, QueuePairState, ReceiveRequest, RemoteAddress, SendFlags,
+    SendRequest,
 };
 
 use crate::effort;
@@ -23,18 +24,77 @@ pub(crate) const SEND_REQUESTS: usize = 128;
 /// At least one in this many requests is signaled, so that entries of the send queue are freed.
 const SIGNAL_EVERY: usize = 32;
 /// The name of requests that say nothing about messages: RECEIVEs, and whatever a consumer posts.
-pub(crate) const NAMELESS: u64 = 0;
+pub const NAMELESS: u64 = 0;
 /// Number of completions taken at a time.
 const POLLED: usize = 16;
 
 /// The result of a poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Polled {
+pub struct Polled {
     /// The name of the last request that is now known to have completed.
-    pub(crate) completed: Option<u64>,
-    /// The sum of the immediate data received, and the number of RECEIVEs consumed.
-    pub(crate) immediate: u64,
-    pub(crate) received: usize,
+    pub completed: Option<u64>,
+    /// The sum of the immediate data received.
+    pub immediate: u64,
+    /// Number of RECEIVEs consumed.
+    pub received: usize,
+}
+
+/// What an end of a ring needs of the queue pair that carries it: posting, and completions. [`Link`] is a queue pair
+/// for one end; a channel that has one queue pair for several purposes implements this for its own.
+pub trait RingLink<D: Device> {
+    /// Checks that this process created the ring. To be called before anything of it is accessed, because its memory is
+    /// shared with the parent's.
+    ///
+    /// # Errors
+    /// When the process was forked from the one that did.
+    fn check_process(&self) -> Result<(), RingError>;
+
+    /// Checks whether the device has given up the connection.
+    ///
+    /// # Errors
+    /// When it has.
+    fn check(&mut self) -> Result<(), RingError>;
+
+    /// Whether the send queue is known to have `count` free entries.
+    fn has_entries(&self, count: usize) -> bool;
+
+    /// Number of signaled requests in flight, as of the last poll.
+    fn in_flight(&self) -> usize;
+
+    /// Posts requests with one doorbell; the last one is signaled if `signal` is set or a signal is due. A request's id
+    /// is its name, which [`Polled::completed`] reports; since any request may be signaled, each name states what is
+    /// complete once this request and those before it are. The caller has checked that there are entries.
+    ///
+    /// # Errors
+    /// When the queue pair does not accept them; the ring then fails.
+    fn post(&mut self, requests: &mut [Request<'_, D>], signal: bool) -> Result<(), RingError>;
+
+    /// Takes completions. An end that polls memory for messages also learns here that the peer is gone.
+    ///
+    /// # Errors
+    /// When a request failed; the ring then fails.
+    fn poll(&mut self) -> Result<Polled, RingError>;
+
+    /// The request posted last.
+    fn last(&self) -> Ticket;
+
+    /// Whether a request is known to have completed.
+    fn is_finished(&self, request: Ticket) -> bool;
+
+    /// Posts RECEIVEs for this many WRITEs with immediate data, in designs that announce messages by them.
+    fn expect_immediates(&mut self, count: usize);
+
+    /// Hints where a WRITE will go soon.
+    fn expect_write(&mut self, remote: RemoteAddress, length: usize);
+
+    /// Wakes the peer if it has announced a sleep that was not answered. `name` as for [`RingLink::post`].
+    ///
+    /// # Errors
+    /// As for [`RingLink::post`].
+    fn wake_if_asleep(&mut self, name: u64) -> Result<(), RingError>;
+
+    /// Ends the ring with an error; the peer is notified. Returns the first error that it ended with.
+    fn fail(&mut self, error: RingError) -> RingError;
 }
 
 /// The queue pair of one end.
@@ -55,9 +115,8 @@ pub(crate) struct Link<D: Device> {
     pub(crate) sleeping: Option<Sleeping<D>>,
 }
 
-/// A request of this device; callers cannot name the address handle type.
-pub(crate) type Request<'a, D> =
-    SendRequest<'a, <D as Device>::Region, <D as Device>::AddressHandle>;
+/// A work request of this device.
+pub type Request<'a, D> = SendRequest<'a, <D as Device>::Region, <D as Device>::AddressHandle>;
 
 impl<D: Device> Link<D> {
     pub(crate) fn new(queue_pair: D::QueuePair, completions: D::CompletionQueue) -> Self {
@@ -74,60 +133,6 @@ impl<D: Device> Link<D> {
         }
     }
 
-    /// Checks that this process created the ring. To be called before anything of it is accessed, because its memory is
-    /// shared with the parent's.
-    ///
-    /// # Errors
-    /// When the process was forked from the one that did.
-    #[inline(always)]
-    pub(crate) fn check_process(&self) -> Result<(), RingError> {
-        Ok(self.made_in.check()?)
-    }
-
-    /// Whether the send queue is known to have `count` free entries.
-    #[inline(always)]
-    pub(crate) fn has_entries(&self, count: usize) -> bool {
-        self.sends.has_entries(count)
-    }
-
-    /// Number of signaled requests in flight, as of the last poll.
-    #[inline(always)]
-    pub(crate) fn in_flight(&self) -> usize {
-        self.sends.signaled()
-    }
-
-    /// Posts requests with one doorbell; the last one is signaled if `signal` is set or a signal is due. A request's id
-    /// is its name, which [`Polled::completed`] reports; since any request may be signaled, each name states what is
-    /// complete once this request and those before it are. The caller has checked that there are entries.
-    ///
-    /// # Errors
-    /// When the queue pair does not accept them; the ring then fails.
-    #[inline(always)]
-    pub(crate) fn post(
-        &mut self,
-        requests: &mut [Request<'_, D>],
-        signal: bool,
-    ) -> Result<(), RingError> {
-        if let Some(error) = self.broken {
-            return Err(error);
-        }
-        let count = requests.len();
-        for _ in 0..count {
-            D::charge(effort::REQUEST);
-        }
-        let signal = signal || self.sends.is_signal_due(count);
-        if signal {
-            if let Some(last) = requests.last_mut() {
-                last.flags |= SendFlags::SIGNALED;
-            }
-        }
-        if let Err(error) = self.queue_pair.post_send(requests) {
-            return Err(self.not_posted(error.kind));
-        }
-        self.sends.post(count, signal);
-        Ok(())
-    }
-
     #[cold]
     fn not_posted(&mut self, kind: PostErrorKind) -> RingError {
         let error = match kind {
@@ -135,42 +140,6 @@ impl<D: Device> Link<D> {
             kind => RingError::Post(kind),
         };
         self.fail(error)
-    }
-
-    /// Takes completions. An end that polls memory for messages also learns here that the peer is gone.
-    ///
-    /// # Errors
-    /// When a request failed; the ring then fails.
-    #[inline]
-    pub(crate) fn poll(&mut self) -> Result<Polled, RingError> {
-        let mut polled = Polled::default();
-        loop {
-            let count = match self.completions.poll(&mut self.polled) {
-                Ok(count) => count,
-                Err(CompletionQueueError::Overrun { limit }) => {
-                    return Err(self.fail(RingError::Overrun { limit }))
-                }
-                Err(_) => return Err(self.fail(RingError::Overrun { limit: 0 })),
-            };
-            if count > 0 {
-                D::charge(effort::COMPLETED);
-            }
-            for index in 0..count {
-                let completion = self.polled[index];
-                self.take(&completion, &mut polled);
-            }
-            if count < POLLED {
-                break;
-            }
-        }
-        if polled.received > 0 && self.sleeping.is_some() {
-            self.woken(polled.received);
-        }
-        match self.broken {
-            // Completions before the failure are returned first; the failure is reported when there are no more.
-            Some(error) if polled == Polled::default() => Err(error),
-            _ => Ok(polled),
-        }
     }
 
     #[inline]
@@ -203,12 +172,6 @@ impl<D: Device> Link<D> {
         self.failed
     }
 
-    /// Hints where a WRITE will go soon.
-    #[inline(always)]
-    pub(crate) fn expect_write(&mut self, remote: RemoteAddress, length: usize) {
-        self.queue_pair.expect_write(remote, length);
-    }
-
     /// Posts an empty WRITE to a location at the peer: where no packet reports that the peer is gone, only a request
     /// that is not acknowledged shows it. Posts nothing if the last probe is still outstanding, as of the last poll, or
     /// if the send queue is full. `name` as for [`Link::post`].
@@ -231,13 +194,85 @@ impl<D: Device> Link<D> {
         let probe = self.probe;
         probe.is_some_and(|probe| !self.sends.is_finished(probe))
     }
+}
 
-    /// Checks whether the device has given up the connection.
-    ///
-    /// # Errors
-    /// When it has.
+impl<D: Device> RingLink<D> for Link<D> {
+    #[inline(always)]
+    fn check_process(&self) -> Result<(), RingError> {
+        Ok(self.made_in.check()?)
+    }
+
+    #[inline(always)]
+    fn has_entries(&self, count: usize) -> bool {
+        self.sends.has_entries(count)
+    }
+
+    #[inline(always)]
+    fn in_flight(&self) -> usize {
+        self.sends.signaled()
+    }
+
+    #[inline(always)]
+    fn post(&mut self, requests: &mut [Request<'_, D>], signal: bool) -> Result<(), RingError> {
+        if let Some(error) = self.broken {
+            return Err(error);
+        }
+        let count = requests.len();
+        for _ in 0..count {
+            D::charge(effort::REQUEST);
+        }
+        let signal = signal || self.sends.is_signal_due(count);
+        if signal {
+            if let Some(last) = requests.last_mut() {
+                last.flags |= SendFlags::SIGNALED;
+            }
+        }
+        if let Err(error) = self.queue_pair.post_send(requests) {
+            return Err(self.not_posted(error.kind));
+        }
+        self.sends.post(count, signal);
+        Ok(())
+    }
+
     #[inline]
-    pub(crate) fn check(&mut self) -> Result<(), RingError> {
+    fn poll(&mut self) -> Result<Polled, RingError> {
+        let mut polled = Polled::default();
+        loop {
+            let count = match self.completions.poll(&mut self.polled) {
+                Ok(count) => count,
+                Err(CompletionQueueError::Overrun { limit }) => {
+                    return Err(self.fail(RingError::Overrun { limit }))
+                }
+                Err(_) => return Err(self.fail(RingError::Overrun { limit: 0 })),
+            };
+            if count > 0 {
+                D::charge(effort::COMPLETED);
+            }
+            for index in 0..count {
+                let completion = self.polled[index];
+                self.take(&completion, &mut polled);
+            }
+            if count < POLLED {
+                break;
+            }
+        }
+        if polled.received > 0 && self.sleeping.is_some() {
+            self.woken(polled.received);
+        }
+        match self.broken {
+            // Completions before the failure are returned first; the failure is reported when there are no more.
+            Some(error) if polled == Polled::default() => Err(error),
+            _ => Ok(polled),
+        }
+    }
+
+    #[inline(always)]
+    fn expect_write(&mut self, remote: RemoteAddress, length: usize) {
+        self.queue_pair.expect_write(remote, length);
+    }
+
+    #[inline]
+    fn check(&mut self) -> Result<(), RingError> {
         self.check_process()?;
         if let Some(error) = self.broken {
             return Err(error);
@@ -248,13 +283,43 @@ impl<D: Device> Link<D> {
         Ok(())
     }
 
-    /// Ends the ring with an error; the peer is notified.
     #[cold]
-    pub(crate) fn fail(&mut self, error: RingError) -> RingError {
+    fn fail(&mut self, error: RingError) -> RingError {
         if self.broken.is_none() {
             self.broken = Some(error);
             self.queue_pair.to_error();
         }
         self.broken.unwrap_or(error)
+    }
+
+    #[inline(always)]
+    fn last(&self) -> Ticket {
+        self.sends.last()
+    }
+
+    #[inline(always)]
+    fn is_finished(&self, request: Ticket) -> bool {
+        self.sends.is_finished(request)
+    }
+
+    fn expect_immediates(&mut self, count: usize) {
+        for _ in 0..count {
+            let request = ReceiveRequest {
+                id: NAMELESS,
+                segments: &[],
+            };
+            if self.queue_pair.post_receive(&[request]).is_err() {
+                // The queue pair is in error, which the next poll finds.
+                break;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn wake_if_asleep(&mut self, name: u64) -> Result<(), RingError> {
+        match self.sleeping.as_ref().and_then(Sleeping::unanswered) {
+            Some(number) => self.wake(number, name),
+            None => Ok(()),
+        }
     }
 }

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use dunlin_link::SleepWord;
 use dunlin_verbs::{
-    CompletionChannel, CompletionQueue, Device, Notify, Payload, QueuePair, ReceiveRequest, Region,
-    RemoteAddress, SendFlags, SendRequest,
+    CompletionChannel, CompletionQueue, Device, Notify, Payload, Region, RemoteAddress, SendFlags,
+    SendRequest,
 };
 
-use super::{Link, Polled, NAMELESS};
+use super::{Link, Polled, RingLink};
 use crate::error::RingError;
 
 /// State that one end needs to sleep, and to wake the other.
@@ -62,23 +62,14 @@ impl<D: Device> Sleeping<D> {
     }
 
     #[inline(always)]
-    fn unanswered(&self) -> Option<u64> {
+    pub(super) fn unanswered(&self) -> Option<u64> {
         self.word.unanswered(self.inlet.memory())
     }
 }
 
 impl<D: Device> Link<D> {
-    /// Wakes the peer if it has announced a sleep that was not answered. `name` as for [`Link::post`].
-    #[inline(always)]
-    pub(crate) fn wake_if_asleep(&mut self, name: u64) -> Result<(), RingError> {
-        match self.sleeping.as_ref().and_then(Sleeping::unanswered) {
-            Some(number) => self.wake(number, name),
-            None => Ok(()),
-        }
-    }
-
     #[cold]
-    fn wake(&mut self, number: u64, name: u64) -> Result<(), RingError> {
+    pub(super) fn wake(&mut self, number: u64, name: u64) -> Result<(), RingError> {
         let entries = self.has_entries(1);
         let Some(sleeping) = self.sleeping.as_mut().filter(|_| entries) else {
             // The next notification wakes it; besides, its sleep is bounded.
@@ -133,19 +124,7 @@ impl<D: Device> Link<D> {
         if let Some(sleeping) = &mut self.sleeping {
             sleeping.word.woken();
         }
-        self.expect_wake_ups(count);
-    }
-
-    /// Posts RECEIVEs for wake-ups.
-    pub(crate) fn expect_wake_ups(&mut self, count: usize) {
-        for _ in 0..count {
-            let request = ReceiveRequest {
-                id: NAMELESS,
-                segments: &[],
-            };
-            // A queue pair in error is detected by the next poll.
-            let _ = self.queue_pair.post_receive(&[request]);
-        }
+        self.expect_immediates(count);
     }
 }
 

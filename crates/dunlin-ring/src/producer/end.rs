@@ -2,8 +2,9 @@
 
 use dunlin_verbs::{Device, Operation, Payload, SendFlags, SendRequest};
 
-use super::Producer;
+use super::ProducerCore;
 use crate::error::RingError;
+use crate::link::{Link, RingLink};
 
 /// The progress of a close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,40 +14,36 @@ pub(super) enum Close {
     Told,
 }
 
-impl<D: Device> Producer<D> {
-    /// Closes the ring: the consumer reads what was sent and then finds the end. Poll until [`Producer::is_closed`]
-    /// before dropping the producer, or the last messages may be lost.
-    ///
-    /// # Errors
-    /// When the ring has failed.
-    pub fn close(&mut self) -> Result<(), RingError> {
-        self.link.check_process()?;
+impl<D: Device> ProducerCore<D> {
+    /// As [`Producer::close`](super::Producer::close).
+    pub(crate) fn close(&mut self, link: &mut impl RingLink<D>) -> Result<(), RingError> {
+        link.check_process()?;
         if self.close == Close::Open {
             self.local.end_run();
             self.close = Close::Wanted;
-            self.tell_end()?;
+            self.tell_end(link)?;
         }
         Ok(())
     }
 
     /// Whether the end, and so everything before it, is known to have arrived.
-    pub fn is_closed(&self) -> bool {
-        self.close == Close::Told && self.link.in_flight() == 0
+    pub(crate) fn is_closed(&self, link: &impl RingLink<D>) -> bool {
+        self.close == Close::Told && link.in_flight() == 0
     }
 
     /// Whether everything that was sent is known to have arrived, or to have been read, although the peer is gone.
     /// `None`: nothing is known to have failed so far; the device reports each request of a queue pair that has failed.
-    pub(crate) fn has_all_arrived(&mut self) -> Option<bool> {
+    pub(crate) fn has_all_arrived(&mut self, link: &mut Link<D>) -> Option<bool> {
         // A failure is already known; this takes the other completions.
-        let _ = self.take_completions();
+        let _ = self.take_completions(link);
         let tail = self.sender.tail();
         if self.sender.is_behind() {
             return Some(false);
         }
-        if self.sender.is_complete() || self.is_drained().unwrap_or(false) {
+        if self.sender.is_complete() || self.is_drained(link).unwrap_or(false) {
             return Some(true);
         }
-        self.link.failed().map(|name| name > tail)
+        link.failed().map(|name| name > tail)
     }
 
     /// Whether the end was passed to the device.
@@ -55,9 +52,9 @@ impl<D: Device> Producer<D> {
     }
 
     /// Tells the consumer where the ring ends, behind everything else.
-    pub(super) fn tell_end(&mut self) -> Result<(), RingError> {
-        self.flush()?;
-        if self.sender.is_behind() || !self.link.has_entries(2) {
+    pub(super) fn tell_end(&mut self, link: &mut impl RingLink<D>) -> Result<(), RingError> {
+        self.flush(link)?;
+        if self.sender.is_behind() || !link.has_entries(2) {
             return Ok(());
         }
         // That word is also the name of the request, which no message has.
@@ -68,8 +65,8 @@ impl<D: Device> Producer<D> {
             immediate: None,
         };
         let request = SendRequest::new(name, write, Payload::Inline(&word), SendFlags::empty());
-        self.link.post(&mut [request], true)?;
+        link.post(&mut [request], true)?;
         self.close = Close::Told;
-        self.link.wake_if_asleep(self.sender.tail())
+        link.wake_if_asleep(self.sender.tail())
     }
 }

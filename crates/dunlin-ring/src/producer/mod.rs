@@ -3,17 +3,20 @@
 //! It is a state machine that does what can be done now: it neither waits nor reads a clock. Its owner either calls
 //! [`Producer::poll`] repeatedly, as pollers do, or [`Producer::flush`] after the last message; otherwise a message may
 //! wait for a later one.
+//!
+//! A [`ProducerCore`] is the producer without its queue pair, which is passed to each call ([`RingLink`]): channels of
+//! the RPC have one queue pair for both directions and more. A [`Producer`] is the two together.
 
 mod end;
+mod owned;
 mod polled;
 mod reservation;
 mod room;
-mod sleep;
 mod transmission;
 
 use dunlin_link::Ticket;
 use dunlin_verbs::progress::progress;
-use dunlin_verbs::{Device, Region, RemoteAddress, Work};
+use dunlin_verbs::{Device, RemoteAddress, Work};
 
 use crate::design::Design;
 use crate::effort;
@@ -21,10 +24,11 @@ use crate::error::{LengthLimit, RingError, SendError};
 use crate::framing;
 use crate::framing::HEADER_BYTES;
 use crate::geometry::Geometry;
-use crate::link::Link;
+use crate::link::RingLink;
 use crate::memory::Mirror;
 use crate::policy::{Due, Sender};
 
+pub use owned::Producer;
 pub use reservation::Reservation;
 
 use end::Close;
@@ -45,13 +49,12 @@ pub(crate) struct ConsumerPlaces {
     pub(crate) published_head: RemoteAddress,
 }
 
-/// The writing end of a ring.
+/// A producer without its queue pair, which is passed to each call and must always be the same.
 #[derive(Debug)]
-pub struct Producer<D: Device> {
+pub struct ProducerCore<D: Device> {
     sender: Sender,
     geometry: Geometry,
     design: Design,
-    link: Link<D>,
     /// The producer's array, or space for one message if the design has no array at the producer.
     local: Mirror<D::Region>,
     /// Buffer in which messages are made when the design has no zero copy.
@@ -79,19 +82,18 @@ pub struct Producer<D: Device> {
     close: Close,
 }
 
-/// Arguments of [`Producer::new`].
+/// Arguments of [`ProducerCore::new`].
 pub(crate) struct Parts<D: Device> {
     pub(crate) sender: Sender,
     pub(crate) geometry: Geometry,
     pub(crate) design: Design,
-    pub(crate) link: Link<D>,
     pub(crate) local: Mirror<D::Region>,
     pub(crate) inlet: D::Region,
     pub(crate) places: ConsumerPlaces,
     pub(crate) inline_bytes: usize,
 }
 
-impl<D: Device> Producer<D> {
+impl<D: Device> ProducerCore<D> {
     pub(crate) fn new(parts: Parts<D>) -> Self {
         let scratch = if parts.design.zero_copy {
             Vec::new()
@@ -102,7 +104,6 @@ impl<D: Device> Producer<D> {
             sender: parts.sender,
             geometry: parts.geometry,
             design: parts.design,
-            link: parts.link,
             local: parts.local,
             scratch,
             inlet: parts.inlet,
@@ -120,63 +121,50 @@ impl<D: Device> Producer<D> {
         }
     }
 
-    /// The point in the design space.
-    pub fn design(&self) -> &Design {
-        &self.design
-    }
-
     /// The message lengths that the ring carries.
     pub fn limit(&self) -> LengthLimit {
         self.geometry.limit()
     }
 
-    /// The kind of pages that back the array.
-    pub fn page_kind(&self) -> dunlin_verbs::PageKind {
-        self.local.place(0).0.page_kind()
-    }
-
-    /// Sends a copy of `message`.
-    ///
-    /// # Errors
-    /// [`SendError::Full`] when the consumer has not read enough: poll and try again, and if that takes long, call
-    /// [`Producer::probe`]. Also when the ring does not carry messages of this length, or has ended.
+    /// As [`Producer::try_send`].
     #[inline]
-    pub fn try_send(&mut self, message: &[u8]) -> Result<(), SendError> {
-        self.link.check_process()?;
+    pub(crate) fn try_send(
+        &mut self,
+        link: &mut impl RingLink<D>,
+        message: &[u8],
+    ) -> Result<(), SendError> {
+        link.check_process()?;
         if self.has_next(message.len()) {
             self.send_quietly(message.len(), |place| place.copy_from_slice(message));
             D::charge(Work::Copy(message.len()));
             return Ok(());
         }
-        let offset = self.claim(message.len())?;
+        let offset = self.claim(link, message.len())?;
         let prefix = self.geometry.prefix;
         let place = self.local.bytes_mut(offset + prefix, message.len());
         place.copy_from_slice(message);
         D::charge(Work::Copy(message.len()));
-        self.publish(offset, message.len())?;
+        self.publish(link, offset, message.len())?;
         self.begin_run();
         Ok(())
     }
 
-    /// Sends a message of `length` bytes that `fill` writes directly into the ring (RB² §IV-C, zero copy at the
-    /// sender). The bytes initially hold the remains of an earlier message.
-    ///
-    /// # Errors
-    /// As for [`Producer::try_send`]; `fill` is then not called.
+    /// As [`Producer::try_send_with`].
     #[inline]
     pub fn try_send_with(
         &mut self,
+        link: &mut impl RingLink<D>,
         length: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), SendError> {
-        self.link.check_process()?;
+        link.check_process()?;
         if self.has_next(length) {
             self.send_quietly(length, fill);
             return Ok(());
         }
-        let offset = self.claim(length)?;
+        let offset = self.claim(link, length)?;
         fill(self.room(offset, length));
-        self.commit(offset, length)?;
+        self.commit(link, offset, length)?;
         self.begin_run();
         Ok(())
     }
@@ -221,80 +209,45 @@ impl<D: Device> Producer<D> {
             .begin_run(offset, self.geometry.unit_bytes, count);
     }
 
-    /// Reserves space in the ring for a message of at most `length` bytes, to be filled and committed.
-    ///
-    /// # Errors
-    /// As for [`Producer::try_send`].
+    /// As [`Producer::flush`].
     #[inline]
-    pub fn reserve(&mut self, length: usize) -> Result<Reservation<'_, D>, SendError> {
-        self.link.check_process()?;
-        let offset = self.claim(length)?;
-        Ok(Reservation::new(self, offset, length))
-    }
-
-    /// Publishes everything that was sent to the consumer, without waiting for the thresholds. If the send queue is
-    /// full, [`Producer::poll`] does it later.
-    ///
-    /// # Errors
-    /// When the ring has ended.
-    #[inline]
-    pub fn flush(&mut self) -> Result<(), RingError> {
-        self.link.check_process()?;
-        self.flush_wanted = self.sender.is_behind() && !self.hand_over(true)?;
+    pub fn flush(&mut self, link: &mut impl RingLink<D>) -> Result<(), RingError> {
+        link.check_process()?;
+        self.flush_wanted = self.sender.is_behind() && !self.hand_over(link, true)?;
         Ok(())
     }
 
-    /// As [`Link::check_process`].
-    pub(crate) fn check_process(&self) -> Result<(), RingError> {
-        self.link.check_process()
-    }
-
-    /// Checks whether the consumer is still alive, for a caller that waits for space: see
-    /// [`probe`](crate::Consumer::probe) of the other end.
-    ///
-    /// # Errors
-    /// When the ring has ended.
-    pub fn probe(&mut self) -> Result<(), RingError> {
-        self.link.check()?;
-        self.take_completions()?;
-        self.link.probe(self.places.tail, self.sender.esc_tail())
-    }
-
     /// Whether everything has been published to the consumer.
+    #[inline]
     pub fn is_flushed(&self) -> bool {
         !self.sender.is_behind()
     }
 
-    /// Does what is due: takes completions, retries deferred steps, and flushes a partial batch if nothing was sent
-    /// since the last call, which shows that the sender is idle (design §5). If the ring is full and the consumer has
-    /// enough to read, the flush waits for 64 calls.
-    ///
-    /// # Errors
-    /// When the ring has ended.
+    /// As [`Producer::poll`].
     #[inline]
-    pub fn poll(&mut self) -> Result<(), RingError> {
+    pub(crate) fn poll(&mut self, link: &mut impl RingLink<D>) -> Result<(), RingError> {
         D::charge(Work::Poll);
         progress();
-        self.link.check()?;
-        if self.link.in_flight() > 0 {
-            self.take_completions()?;
+        link.check()?;
+        if link.in_flight() > 0 {
+            self.take_completions(link)?;
         }
         self.idle_polls = match self.sender.tail() == self.polled_tail {
             true => self.idle_polls.saturating_add(1),
             false => 0,
         };
         if self.flush_wanted {
-            self.flush()?;
+            self.flush(link)?;
         } else if self.sender.is_behind() {
             if self.idle_polls == 0 || self.sender.due() != Due::Nothing {
-                self.after_write()?;
-            } else if self.sender.may_advance(self.link.in_flight()) && self.is_idle() {
-                self.hand_over(true)?;
+                self.after_write(link)?;
+            } else if self.sender.may_advance(link.in_flight()) && self.is_idle() {
+                self.hand_over(link, true)?;
             }
         }
         self.polled_tail = self.sender.tail();
         if self.close == Close::Wanted {
-            self.tell_end()?;
+            self.tell_end(link)?;
         }
         Ok(())
     }
@@ -313,7 +266,7 @@ impl<D: Device> Producer<D> {
 
     /// The bytes in which the message of this reservation is made.
     #[inline(always)]
-    pub(crate) fn room(&mut self, offset: usize, length: usize) -> &mut [u8] {
+    pub fn room(&mut self, offset: usize, length: usize) -> &mut [u8] {
         if self.design.zero_copy {
             self.local.bytes_mut(offset + self.geometry.prefix, length)
         } else {
@@ -321,21 +274,31 @@ impl<D: Device> Producer<D> {
         }
     }
 
-    /// Sends the message that was made in the bytes returned by [`Producer::room`].
+    /// Sends the message that was made in the bytes returned by [`ProducerCore::room`].
     #[inline(always)]
-    pub(crate) fn commit(&mut self, offset: usize, length: usize) -> Result<(), RingError> {
-        self.link.check_process()?;
+    pub fn commit(
+        &mut self,
+        link: &mut impl RingLink<D>,
+        offset: usize,
+        length: usize,
+    ) -> Result<(), RingError> {
+        link.check_process()?;
         if !self.design.zero_copy {
             let place = self.local.bytes_mut(offset + self.geometry.prefix, length);
             place.copy_from_slice(&self.scratch[..length]);
             D::charge(Work::Copy(length));
         }
-        self.publish(offset, length)
+        self.publish(link, offset, length)
     }
 
     /// Frames a message that is in the producer's array and does what is due.
     #[inline(always)]
-    fn publish(&mut self, offset: usize, length: usize) -> Result<(), RingError> {
+    fn publish(
+        &mut self,
+        link: &mut impl RingLink<D>,
+        offset: usize,
+        length: usize,
+    ) -> Result<(), RingError> {
         D::charge(effort::MADE);
         let units = self.geometry.units_of(length);
         if self.geometry.has_header() {
@@ -344,9 +307,9 @@ impl<D: Device> Producer<D> {
             place.copy_from_slice(&header);
             if !self.geometry.spans {
                 let next = self.geometry.index(self.sender.tail() + units);
-                let link = framing::encode(next as usize);
+                let next = framing::encode(next as usize);
                 let place = self.local.bytes_mut(offset + HEADER_BYTES, HEADER_BYTES);
-                place.copy_from_slice(&link);
+                place.copy_from_slice(&next);
             }
         }
         if self.geometry.suffix > 0 {
@@ -354,17 +317,9 @@ impl<D: Device> Producer<D> {
             self.local.bytes_mut(end, 1)[0] = framing::VALID;
         }
         if self.design.polls_messages() {
-            return self.write_message(offset, units, length);
+            return self.write_message(link, offset, units, length);
         }
         self.sender.wrote(units);
-        self.after_write()
-    }
-}
-
-#[cfg(any(all(test, not(loom)), feature = "fuzzing"))]
-impl<D: Device> Producer<D> {
-    /// All memory that the consumer may write.
-    pub(crate) fn inlet_for_tests(&self) -> D::Region {
-        self.inlet.clone()
+        self.after_write(link)
     }
 }

@@ -2,18 +2,19 @@
 
 use dunlin_verbs::{Device, Operation, Payload, Segment, SendFlags, SendRequest};
 
-use super::Producer;
+use super::ProducerCore;
 use crate::design::TailSync;
 use crate::effort;
 use crate::error::RingError;
 use crate::framing::HEADER_BYTES;
-use crate::link::Request;
+use crate::link::{Request, RingLink};
 
-impl<D: Device> Producer<D> {
+impl<D: Device> ProducerCore<D> {
     /// WRITEs one message that its reader polls: as a whole, or first the message and then its length.
     #[inline(never)]
     pub(super) fn write_message(
         &mut self,
+        link: &mut impl RingLink<D>,
         offset: usize,
         units: u64,
         length: usize,
@@ -58,7 +59,7 @@ impl<D: Device> Producer<D> {
         // One doorbell each, as for every message without batching.
         for (index, request) in list[..used].chunks_mut(1).enumerate() {
             let signal = (staged || far) && index + 1 == used;
-            self.link.post(request, signal)?;
+            link.post(request, signal)?;
         }
         if staged || far {
             self.signaled_tail = to;
@@ -66,7 +67,7 @@ impl<D: Device> Producer<D> {
         self.staged = staged;
         self.sender.wrote(units);
         self.told(to);
-        self.pull_if_due()
+        self.pull_if_due(link)
     }
 
     /// Records that a message that is its own tail has been passed to the device.

@@ -5,17 +5,35 @@ use std::sync::atomic::Ordering;
 use dunlin_verbs::{Device, Operation, Payload, Region, Segment, SendFlags, SendRequest};
 
 use super::end::Close;
-use super::{Producer, LIST};
+use super::{ProducerCore, LIST};
 use crate::design::HeadSync;
 use crate::error::{RingError, SendError};
 use crate::framing;
 use crate::framing::HEADER_BYTES;
+use crate::link::RingLink;
 
-impl<D: Device> Producer<D> {
+impl<D: Device> ProducerCore<D> {
+    /// Whether a message of this length may find room, as far as one poll can tell. Only where the head is pushed.
+    pub fn may_have_room(&self, link: &impl RingLink<D>, length: usize) -> bool {
+        let units = self.geometry.units_of(length);
+        let units = units + self.geometry.skip(self.sender.tail(), units);
+        let head = self.inlet.memory().atomic_u64(self.geometry.words.head);
+        self.sender.has_room(units)
+            || u64::from_le(head.load(Ordering::Acquire)) != self.sender.told_head()
+            || link.in_flight() > 0
+    }
+
     /// Claims space for a message: checks the length, skips the end of the array if necessary, and returns where the
     /// message begins.
     #[inline(always)]
-    pub(super) fn claim(&mut self, length: usize) -> Result<usize, SendError> {
+    ///
+    /// # Errors
+    /// As for [`Producer::try_send`](super::Producer::try_send).
+    pub fn claim(
+        &mut self,
+        link: &mut impl RingLink<D>,
+        length: usize,
+    ) -> Result<usize, SendError> {
         // The conditions of the run no longer hold.
         self.local.end_run();
         if !self.geometry.carries(length) {
@@ -23,11 +41,11 @@ impl<D: Device> Producer<D> {
         }
         let units = self.geometry.units_of(length);
         let skip = self.geometry.skip(self.sender.tail(), units);
-        if !self.sender.has_room(skip + units) || !self.is_ready() {
-            self.look_for_room(skip + units)?;
+        if !self.sender.has_room(skip + units) || !self.is_ready(link) {
+            self.look_for_room(link, skip + units)?;
         }
         if skip > 0 {
-            self.skip_to_start(skip)?;
+            self.skip_to_start(link, skip)?;
         }
         Ok(self.place_of_tail())
     }
@@ -35,10 +53,10 @@ impl<D: Device> Producer<D> {
     /// Whether a message may be made now, apart from space in the ring. A message that is its own tail is posted by the
     /// call that makes it, so it needs entries of the send queue immediately; others can wait in the array.
     #[inline(always)]
-    pub(super) fn is_ready(&self) -> bool {
+    pub(super) fn is_ready(&self, link: &impl RingLink<D>) -> bool {
         self.close == Close::Open
             && !self.staged
-            && (!self.design.polls_messages() || self.link.has_entries(LIST))
+            && (!self.design.polls_messages() || link.has_entries(LIST))
     }
 
     /// Offset in the producer's array at which the next message begins.
@@ -61,26 +79,30 @@ impl<D: Device> Producer<D> {
 
     /// Checks how far the consumer has read, and flushes if the consumer may have read everything that was published.
     #[inline(never)]
-    pub(super) fn look_for_room(&mut self, units: u64) -> Result<(), SendError> {
+    pub(super) fn look_for_room(
+        &mut self,
+        link: &mut impl RingLink<D>,
+        units: u64,
+    ) -> Result<(), SendError> {
         if self.close != Close::Open {
             return Err(SendError::Closed);
         }
-        self.link.check()?;
-        if self.link.in_flight() > 0 {
-            self.take_completions()?;
+        link.check()?;
+        if link.in_flight() > 0 {
+            self.take_completions(link)?;
         }
-        if self.staged && self.link.in_flight() == 0 {
+        if self.staged && link.in_flight() == 0 {
             self.staged = false;
         }
-        self.hear_head()?;
-        if self.sender.has_room(units) && self.is_ready() {
+        self.hear_head(link)?;
+        if self.sender.has_room(units) && self.is_ready(link) {
             return Ok(());
         }
         if self.may_run_dry() {
-            self.flush()?;
+            self.flush(link)?;
         }
         if self.design.head_sync == HeadSync::LazyPull && self.pulling.is_none() {
-            self.pull_head()?;
+            self.pull_head(link)?;
         }
         Err(SendError::Full)
     }
@@ -92,8 +114,11 @@ impl<D: Device> Producer<D> {
         self.sender.synced_tail() - self.sender.told_head() < self.geometry.units / 4
     }
 
-    pub(super) fn take_completions(&mut self) -> Result<(), RingError> {
-        if let Some(name) = self.link.poll()?.completed {
+    pub(super) fn take_completions(
+        &mut self,
+        link: &mut impl RingLink<D>,
+    ) -> Result<(), RingError> {
+        if let Some(name) = link.poll()?.completed {
             self.completed(name);
         }
         Ok(())
@@ -108,11 +133,11 @@ impl<D: Device> Producer<D> {
     }
 
     /// Reads the head that the consumer has written and checks it before use.
-    pub(super) fn hear_head(&mut self) -> Result<(), RingError> {
+    pub(super) fn hear_head(&mut self, link: &mut impl RingLink<D>) -> Result<(), RingError> {
         let at = match self.design.head_sync {
             HeadSync::LazyPull => {
                 match self.pulling {
-                    Some(read) if self.link.sends.is_finished(read) => self.pulling = None,
+                    Some(read) if link.is_finished(read) => self.pulling = None,
                     _ => return Ok(()),
                 }
                 self.geometry.words.pulled_head
@@ -123,15 +148,15 @@ impl<D: Device> Producer<D> {
         let head = u64::from_le(head);
         if head != self.sender.told_head() {
             if let Err(violation) = self.sender.heard_head(head) {
-                return Err(self.link.fail(violation.into()));
+                return Err(link.fail(violation.into()));
             }
         }
         Ok(())
     }
 
     /// READs the head of the consumer.
-    pub(super) fn pull_head(&mut self) -> Result<(), RingError> {
-        if !self.link.has_entries(1) {
+    pub(super) fn pull_head(&mut self, link: &mut impl RingLink<D>) -> Result<(), RingError> {
+        if !link.has_entries(1) {
             return Ok(());
         }
         let segment = [Segment {
@@ -145,8 +170,8 @@ impl<D: Device> Producer<D> {
         let name = self.sender.esc_tail();
         let payload = Payload::Segments(&segment);
         let request = SendRequest::new(name, read, payload, SendFlags::empty());
-        self.link.post(&mut [request], true)?;
-        self.pulling = Some(self.link.sends.last());
+        link.post(&mut [request], true)?;
+        self.pulling = Some(link.last());
         self.pull_at = self.sender.tail() + self.geometry.pull;
         Ok(())
     }
@@ -154,13 +179,13 @@ impl<D: Device> Producer<D> {
     /// Lazy pull: takes the head that was requested γ slots ago, and requests it again. It does not wait: if the READ
     /// has not completed yet, it is checked again after γ more slots.
     #[cold]
-    pub(super) fn pull_in_time(&mut self) -> Result<(), RingError> {
+    pub(super) fn pull_in_time(&mut self, link: &mut impl RingLink<D>) -> Result<(), RingError> {
         if self.pulling.is_some() {
-            self.take_completions()?;
-            self.hear_head()?;
+            self.take_completions(link)?;
+            self.hear_head(link)?;
         }
         if self.pulling.is_none() {
-            self.pull_head()?;
+            self.pull_head(link)?;
         }
         self.pull_at = self.sender.tail() + self.geometry.pull;
         Ok(())
@@ -168,7 +193,11 @@ impl<D: Device> Producer<D> {
 
     /// Skips the end of the array, because the next message does not fit there.
     #[cold]
-    pub(super) fn skip_to_start(&mut self, skip: u64) -> Result<(), SendError> {
+    pub(super) fn skip_to_start(
+        &mut self,
+        link: &mut impl RingLink<D>,
+        skip: u64,
+    ) -> Result<(), SendError> {
         let offset = self.place_of_tail();
         if self.geometry.has_header() {
             let place = self.local.bytes_mut(offset, HEADER_BYTES);
@@ -183,14 +212,14 @@ impl<D: Device> Producer<D> {
             let payload = Payload::Inline(&framing::SKIP);
             let name = self.sender.esc_tail();
             let request = SendRequest::new(name, write, payload, SendFlags::empty());
-            self.link.post(&mut [request], false)?;
+            link.post(&mut [request], false)?;
             self.sender.wrote(skip);
             self.told(self.sender.tail());
             return Ok(());
         }
         // Only the unit with the mark is transmitted, not the remains of an earlier message behind it.
         self.sender.wrote(1);
-        if !self.hand_over(false)? {
+        if !self.hand_over(link, false)? {
             // The mark is then transmitted together with the remains in these units.
             self.sender.wrote(skip - 1);
             return Ok(());
@@ -201,8 +230,8 @@ impl<D: Device> Producer<D> {
     }
 
     /// Whether the consumer has read everything that was sent, as far as it has reported.
-    pub fn is_drained(&mut self) -> Result<bool, RingError> {
-        self.hear_head()?;
+    pub(crate) fn is_drained(&mut self, link: &mut impl RingLink<D>) -> Result<bool, RingError> {
+        self.hear_head(link)?;
         Ok(self.sender.told_head() == self.sender.tail())
     }
 }

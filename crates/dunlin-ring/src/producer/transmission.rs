@@ -3,11 +3,11 @@
 
 use dunlin_verbs::{Device, Operation, Payload, Segment, SendFlags, SendRequest};
 
-use super::{Producer, LIST};
+use super::{ProducerCore, LIST};
 use crate::design::{Batching, TailSync};
 use crate::effort;
 use crate::error::RingError;
-use crate::link::Request;
+use crate::link::{Request, RingLink};
 use crate::policy::Due;
 
 /// How far ahead of the tail the device is told where WRITEs will go: as many lines as can be in transit from one core
@@ -17,36 +17,36 @@ const EXPECTED_BYTES: usize = 64 * crate::LINE_BYTES;
 /// The tail is one word.
 const TAIL_BYTES: usize = 8;
 
-impl<D: Device> Producer<D> {
+impl<D: Device> ProducerCore<D> {
     /// Slot transmission and pointer advancement, if they are due (Algorithm 1, lines 6 to 15).
     #[inline(always)]
-    pub(super) fn after_write(&mut self) -> Result<(), RingError> {
+    pub(super) fn after_write(&mut self, link: &mut impl RingLink<D>) -> Result<(), RingError> {
         match self.sender.due() {
             Due::Nothing => {}
-            Due::Transmit => _ = self.hand_over(false)?,
-            Due::Advance => self.advance()?,
+            Due::Transmit => _ = self.hand_over(link, false)?,
+            Due::Advance => self.advance(link)?,
         }
-        self.pull_if_due()
+        self.pull_if_due(link)
     }
 
     /// Lazy pull, if γ slots have been written since the last one.
     #[inline(always)]
-    pub(super) fn pull_if_due(&mut self) -> Result<(), RingError> {
+    pub(super) fn pull_if_due(&mut self, link: &mut impl RingLink<D>) -> Result<(), RingError> {
         if self.sender.tail() >= self.pull_at {
-            self.pull_in_time()?;
+            self.pull_in_time(link)?;
         }
         Ok(())
     }
 
     #[inline(never)]
-    pub(super) fn advance(&mut self) -> Result<(), RingError> {
-        if self.link.in_flight() > 0 {
-            self.take_completions()?;
+    pub(super) fn advance(&mut self, link: &mut impl RingLink<D>) -> Result<(), RingError> {
+        if link.in_flight() > 0 {
+            self.take_completions(link)?;
         }
-        if self.sender.may_advance(self.link.in_flight()) {
-            self.hand_over(true)?;
+        if self.sender.may_advance(link.in_flight()) {
+            self.hand_over(link, true)?;
         } else if self.sender.transmission_is_due() {
-            self.hand_over(false)?;
+            self.hand_over(link, false)?;
         }
         Ok(())
     }
@@ -54,10 +54,14 @@ impl<D: Device> Producer<D> {
     /// Passes everything up to the tail to the device, and the tail itself if `advance` is set. Returns `false` if the
     /// send queue has too few free entries.
     #[inline(never)]
-    pub(super) fn hand_over(&mut self, advance: bool) -> Result<bool, RingError> {
-        if !self.link.has_entries(LIST) {
-            self.take_completions()?;
-            if !self.link.has_entries(LIST) {
+    pub(super) fn hand_over(
+        &mut self,
+        link: &mut impl RingLink<D>,
+        advance: bool,
+    ) -> Result<bool, RingError> {
+        if !link.has_entries(LIST) {
+            self.take_completions(link)?;
+            if !link.has_entries(LIST) {
                 return Ok(false);
             }
         }
@@ -84,7 +88,7 @@ impl<D: Device> Producer<D> {
         // Behind a batch, the line of the tail is fetched while the slots are copied. For a single message a prefetch
         // would only take the line from the consumer that polls it.
         if advance && count > 1 {
-            self.link.expect_write(self.places.tail, TAIL_BYTES);
+            link.expect_write(self.places.tail, TAIL_BYTES);
         }
         let tail = to.to_le_bytes();
         let immediate = (advance && self.design.tail_sync == TailSync::CompletionQueue)
@@ -124,7 +128,6 @@ impl<D: Device> Producer<D> {
         // merely wraps around is posted as a list.
         let apart = self.design.batching == Batching::Off || immediate.is_none();
         let wrap = from + until_end as u64;
-        let link = &mut self.link;
         let mut post = |requests: &mut [Request<'_, D>]| {
             if !apart {
                 return link.post(requests, signal);
@@ -143,10 +146,10 @@ impl<D: Device> Producer<D> {
         self.sender.transmitted();
         if advance {
             self.sender.advanced();
-            self.link.wake_if_asleep(to)?;
+            link.wake_if_asleep(to)?;
         }
         if count > 1 {
-            self.expect_slots(to, count)?;
+            self.expect_slots(link, to, count)?;
         }
         Ok(true)
     }
@@ -154,12 +157,17 @@ impl<D: Device> Producer<D> {
     /// Tells the device of the next slots that will be WRITTEN, if the consumer has freed them. The head is checked in
     /// time for this, not only when the ring is full.
     #[inline(always)]
-    fn expect_slots(&mut self, next: u64, count: usize) -> Result<(), RingError> {
+    fn expect_slots(
+        &mut self,
+        link: &mut impl RingLink<D>,
+        next: u64,
+        count: usize,
+    ) -> Result<(), RingError> {
         let ahead = (EXPECTED_BYTES / self.geometry.unit_bytes)
             .min(self.geometry.units as usize / 2)
             .max(count) as u64;
         if !self.sender.has_room(ahead) {
-            self.hear_head()?;
+            self.hear_head(link)?;
         }
         let (from, until) = (self.expected.max(next), next + ahead);
         if until <= from || !self.sender.has_room(ahead) {
@@ -170,7 +178,7 @@ impl<D: Device> Producer<D> {
         let length = ((until - from) as usize * self.geometry.unit_bytes)
             .min(self.geometry.array_bytes() - offset);
         let remote = self.places.array.plus(offset as u64);
-        self.link.expect_write(remote, length);
+        link.expect_write(remote, length);
         Ok(())
     }
 

@@ -32,6 +32,7 @@ mod model_tests;
 pub(crate) mod one_sided;
 pub(crate) mod outbox;
 pub(crate) mod pool;
+pub(crate) mod rb2;
 pub(crate) mod ring;
 #[cfg(all(test, not(loom)))]
 mod room_tests;

@@ -461,7 +461,7 @@ macro_rules! rpc_conformance {
         $crate::rpc_conformance! { $world;
             plain Plain, flock Flock, qp_per_thread QpPerThread, spinlock_2 Spinlock2, spinlock_4 Spinlock4,
             flock_no_coalescing FlockNoCoalescing, flock_no_scheduling FlockNoScheduling, fasst Fasst, scalerpc ScaleRpc, rawwrite RawWrite,
-            selfrpc SelfRpc, erpc Erpc, herd Herd, flor Flor, xrdma Xrdma, auto Auto
+            selfrpc SelfRpc, erpc Erpc, herd Herd, flor Flor, xrdma Xrdma, rb2 Rb2, auto Auto
         }
     };
     ($world:expr; $($module:ident $preset:ident),*) => {

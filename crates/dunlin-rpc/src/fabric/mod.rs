@@ -18,6 +18,7 @@ use crate::call::lane::{Lane, Sleeper};
 use crate::channel::datagram::written::UnconnectedUplink;
 use crate::channel::datagram::{Endpoint, Protocol, Shared, UnconnectedSession};
 use crate::channel::pool::UnconnectedPool;
+use crate::channel::rb2::UnconnectedRb2;
 use crate::channel::ring::UnconnectedRing;
 use crate::channel::sent::UnconnectedSent;
 use crate::channel::Parameters;
@@ -43,6 +44,8 @@ pub(crate) trait Fabric: Send + Sync + fmt::Debug {
     fn open_lane(&self, config: &ChannelConfig) -> Result<Box<dyn OpeningLane>, VerbsError>;
     /// Opens the client's side of a new lane whose messages are SENDs.
     fn open_sent(&self, config: &ChannelConfig) -> Result<Box<dyn OpeningLane>, VerbsError>;
+    /// Opens the client's side of a new lane over RB²'s rings.
+    fn open_rb2(&self, config: &ChannelConfig) -> Result<Box<dyn OpeningLane>, VerbsError>;
     /// Opens the client's side of a new lane over a message pool.
     fn open_pool(&self, config: &ChannelConfig) -> Result<Box<dyn OpeningLane>, VerbsError>;
     /// Opens the client's side of a new datagram session.
@@ -155,6 +158,11 @@ impl<D: Device> Fabric for DeviceFabric<D> {
     fn open_sent(&self, config: &ChannelConfig) -> Result<Box<dyn OpeningLane>, VerbsError> {
         let wake = self.0.create_completion_channel()?;
         Ok(Box::new(UnconnectedSent::new(&self.0, &wake, config)?))
+    }
+
+    fn open_rb2(&self, config: &ChannelConfig) -> Result<Box<dyn OpeningLane>, VerbsError> {
+        let wake = self.0.create_completion_channel()?;
+        Ok(Box::new(UnconnectedRb2::new(&self.0, &wake, config)?))
     }
 
     fn open_pool(&self, config: &ChannelConfig) -> Result<Box<dyn OpeningLane>, VerbsError> {
@@ -327,6 +335,25 @@ impl<D: Device> OpeningLane for UnconnectedSent<D> {
         parameters: &Parameters,
     ) -> Result<Box<dyn Lane>, VerbsError> {
         let channel = UnconnectedSent::connect(*self, peer, parameters)?;
+        Ok(Box::new(ChannelLane::new(channel)))
+    }
+}
+
+impl<D: Device> OpeningLane for UnconnectedRb2<D> {
+    fn address(&self) -> EndpointAddress {
+        self.address()
+    }
+
+    fn parameters(&self) -> Parameters {
+        self.parameters()
+    }
+
+    fn connect(
+        self: Box<Self>,
+        peer: &EndpointAddress,
+        parameters: &Parameters,
+    ) -> Result<Box<dyn Lane>, VerbsError> {
+        let channel = UnconnectedRb2::connect(*self, peer, parameters)?;
         Ok(Box::new(ChannelLane::new(channel)))
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod datagram;
 pub(crate) mod pair;
 pub(crate) mod peer;
 pub(crate) mod pool;
+pub(crate) mod rb2;
 pub(crate) mod ring;
 pub(crate) mod sent;
 

@@ -22,12 +22,15 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    /// The grant with this name in a server's answer.
-    pub(crate) fn told(parameters: &Parameters, name: &str, bytes: usize) -> Self {
-        let key = parameters[&format!("{name}-key")] as u32;
+    /// The grant with these names in a server's answer, of an address and its key.
+    pub(crate) fn told(
+        parameters: &Parameters,
+        (address, key): (&str, &str),
+        bytes: usize,
+    ) -> Self {
         let at = RemoteAddress {
-            address: parameters[&format!("{name}-address")],
-            key: RemoteKey(key),
+            address: parameters[address],
+            key: RemoteKey(parameters[key] as u32),
         };
         Self { at, bytes }
     }

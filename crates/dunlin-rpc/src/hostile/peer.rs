@@ -6,6 +6,7 @@ use dunlin_verbs::{Device, QueuePair, Region};
 use super::datagram::Sender;
 use super::pair::{Grant, Pair};
 use super::pool::Guest;
+use super::rb2::Rb2;
 use super::ring::Ring;
 use super::sent::Sent;
 use super::{Door, Random, ECHO, LONG};
@@ -42,6 +43,7 @@ pub fn peer<D: Device>(
                 ChannelKind::Ring => ring(&device, &door, preset, &mut random, &mut gone),
                 ChannelKind::Pool(_) => guest(&device, &door, preset, &mut random, &mut gone),
                 ChannelKind::Sent => sent(&device, &door, preset, &mut random, &mut gone),
+                ChannelKind::Rb2 => rb2(&device, &door, preset, &mut random, &mut gone),
                 ChannelKind::Datagram(_) => sender(&device, &door, preset, &mut random),
             };
             let old = gone.len().saturating_sub(KEPT);
@@ -169,6 +171,34 @@ fn sent<D: Device>(
     }
     sent.pair.saw_nothing();
     gone.push(grant);
+    acts
+}
+
+/// A connection over RB²'s rings.
+fn rb2<D: Device>(
+    device: &D,
+    door: &Door,
+    preset: Preset,
+    random: &mut Random,
+    gone: &mut Vec<Grant>,
+) -> usize {
+    let receives = random.of(&[0, 1, 64, 64]);
+    let mut rings = Rb2::open(device, door, preset.name(), receives);
+    let grants = rings.grants;
+    let mut acts = 0;
+    let daring = random.of(&DARING);
+    let mut goes_on = random.below(2) == 0 || rings.pair.write_at(grants[0].at, &[], Some(0));
+    while goes_on && acts < ACTS && rings.pair.is_alive() {
+        acts += 1;
+        goes_on = match random.below(5) {
+            _ if random.below(daring) > 0 => rings.honest(random, acts as u64),
+            0 | 1 => rings.pair.stray(random, &grants, gone, 0),
+            _ => rings.misbehave(random),
+        };
+        Pair::<D>::rest(random);
+    }
+    rings.pair.saw_nothing();
+    gone.extend(grants);
     acts
 }
 

@@ -48,8 +48,16 @@ impl<D: Device> Guest<D> {
         let secret = told("pool-secret").expect("the secret of a pool");
         let zones = told("pool-zones").expect("the number of zones") as usize;
         Self {
-            zone: Grant::told(&reply.parameters, "pool", zones * zone_bytes(EAGER)),
-            inlet: Grant::told(&reply.parameters, "inlet", ENTRY_BYTES),
+            zone: Grant::told(
+                &reply.parameters,
+                ("pool-address", "pool-key"),
+                zones * zone_bytes(EAGER),
+            ),
+            inlet: Grant::told(
+                &reply.parameters,
+                ("inlet-address", "inlet-key"),
+                ENTRY_BYTES,
+            ),
             number: told("pool-notifications").map(|number| number as u32),
             seals: match told("pool-secret-high") {
                 None => Seals::sum(secret),

@@ -75,7 +75,11 @@ impl<D: Device> Ring<D> {
         self.canaries = Canaries::new(parameters["ring-canaries"]);
         let in_order = parameters.get("ring-in-order") == Some(&1);
         self.form = Form::between(self.form == Form::Sealed, in_order);
-        self.grant = Some(Grant::told(parameters, "inlet", self.inlet_bytes()));
+        self.grant = Some(Grant::told(
+            parameters,
+            ("inlet-address", "inlet-key"),
+            self.inlet_bytes(),
+        ));
     }
 
     pub(crate) fn inlet_bytes(&self) -> usize {

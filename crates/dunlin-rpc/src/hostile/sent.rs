@@ -31,7 +31,11 @@ impl<D: Device> Sent<D> {
         let address: EndpointAddress = dunlin_verbs::QueuePair::address(&pair.queue_pair);
         let reply = door.open(preset, address, parameters);
         pair.join(&reply.endpoint);
-        let inlet = Grant::told(&reply.parameters, "inlet", INLET_BYTES);
+        let inlet = Grant::told(
+            &reply.parameters,
+            ("inlet-address", "inlet-key"),
+            INLET_BYTES,
+        );
         Self { pair, inlet }
     }
 

@@ -15,6 +15,7 @@ use super::threads::{self, NewPoller, Started, ThreadGroup, Threads};
 use crate::admission::lane::Admitted;
 use crate::admission::redistribution::Admission;
 use crate::admission::{CREDITS_PARAMETER, LANE_PARAMETER, SENDER_PARAMETER};
+use crate::channel::rb2::{Rb2Channel, UnconnectedRb2};
 use crate::channel::ring::{RingChannel, UnconnectedRing};
 use crate::channel::sent::{SentChannel, UnconnectedSent};
 use crate::channel::{Channel, Parameters};
@@ -129,6 +130,22 @@ impl<D: Device> ConnectionService<SentChannel<D>> {
             let sent = UnconnectedSent::new(device, wake, config)?;
             let answer = (sent.address(), sent.parameters());
             Ok((sent.join(peer, parameters)?, answer))
+        })
+    }
+}
+
+impl<D: Device> ConnectionService<Rb2Channel<D>> {
+    pub(super) fn accept(
+        &self,
+        peer: &EndpointAddress,
+        parameters: &Parameters,
+        caller: Caller,
+    ) -> Result<Answer, VerbsError> {
+        let (device, config) = (self.threads.device(), &self.threads.setup().channel);
+        self.adopt(None, parameters, caller, |wake| {
+            let rings = UnconnectedRb2::for_peer(device, wake, config, parameters)?;
+            let answer = (rings.address(), rings.parameters());
+            Ok((rings.join(peer, parameters)?, answer))
         })
     }
 }

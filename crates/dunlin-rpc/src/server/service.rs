@@ -21,6 +21,7 @@ use super::thread_task::ThreadTasks;
 use super::threads::Threads;
 use crate::admission::grouping::pace::Pace;
 use crate::admission::redistribution::SenderReport;
+use crate::channel::rb2::Rb2Channel;
 use crate::channel::ring::RingChannel;
 use crate::channel::sent::SentChannel;
 use crate::channel::Parameters;
@@ -117,6 +118,7 @@ pub(crate) struct DeviceService<D: Device> {
     datagrams: DatagramService<D>,
     pools: PoolService<D>,
     sent: ConnectionService<SentChannel<D>>,
+    rb2: ConnectionService<Rb2Channel<D>>,
     admissions: Admissions,
     polling: Arc<PollingThreads<D>>,
 }
@@ -135,6 +137,7 @@ impl<D: Device> DeviceService<D> {
             datagrams: DatagramService::new(threads(), Arc::clone(admissions.few())),
             pools: PoolService::new(threads(), regions()),
             sent: ConnectionService::new(threads(), regions()),
+            rb2: ConnectionService::new(threads(), regions()),
             admissions,
             rings,
             polling: threads(),
@@ -147,6 +150,7 @@ impl<D: Device> DeviceService<D> {
             self.datagrams.threads(),
             self.pools.threads(),
             self.sent.threads(),
+            self.rb2.threads(),
         ];
         all.into_iter()
     }
@@ -185,6 +189,7 @@ impl<D: Device> Service for DeviceService<D> {
                 .rings
                 .accept(peer, parameters, caller, &self.admissions)?,
             ChannelKind::Sent => self.sent.accept(peer, parameters, caller)?,
+            ChannelKind::Rb2 => self.rb2.accept(peer, parameters, caller)?,
             ChannelKind::Datagram(protocol) => {
                 self.datagrams.accept(protocol, peer, parameters, caller)?
             }

@@ -237,6 +237,7 @@ impl<D: Device> UnconnectedCarrier<D> {
             asked: None,
             reported: None,
             one_sided: OneSidedWork::new(),
+            ring_completed: None,
             met: false,
             waited_since: None,
             dialled: false,

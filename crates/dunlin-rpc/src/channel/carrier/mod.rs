@@ -87,6 +87,9 @@ pub(crate) struct Carrier<D: Device> {
     /// The degree of one-sided operations that the peer reported.
     pub(super) reported: Option<u32>,
     one_sided: OneSidedWork<D>,
+    /// The name of the last request of a ring that has completed, until the ring takes it (see
+    /// [`crate::channel::rb2`]).
+    pub(super) ring_completed: Option<u64>,
     /// The peer's queue pair is known to accept requests.
     pub(super) met: bool,
     /// When waiting for the peer's first message began, and when the peer is probed next: by the clock of the polling

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use dunlin_link::{failure_of, Ended, Ticket};
+use dunlin_ring::NAMELESS;
 use dunlin_verbs::{
     thread, Completion, CompletionOpcode, CompletionQueue, CompletionStatus, Device, Operation,
     Payload, QueuePair, QueuePairState, ReceiveRequest, SendFlags, SendRequest,
@@ -82,6 +83,11 @@ impl<D: Device> Carrier<D> {
     #[inline]
     pub(crate) fn is_short(&self) -> bool {
         self.short
+    }
+
+    /// Something could not be posted; see [`Carrier::is_short`].
+    pub(in crate::channel) fn be_short(&mut self) {
+        self.short = true;
     }
 
     /// Called at the start of a flush: what finds no entry sets it again.
@@ -212,7 +218,12 @@ impl<D: Device> Carrier<D> {
         completion: &Completion,
     ) -> Result<(), ChannelError> {
         match self.sends.complete(completion) {
-            Ok(Ended::Requests(_)) => Ok(()),
+            Ok(Ended::Requests(_)) => {
+                if completion.id != QUIET && completion.id != NAMELESS {
+                    self.ring_completed = Some(completion.id);
+                }
+                Ok(())
+            }
             Ok(Ended::Receive) => self.arrived(completion).map(drop),
             Err(status) => Err(self.fail_by(status)),
         }

@@ -380,6 +380,7 @@ impl Recipe {
                     ChannelKind::Ring => fabric.open_lane(&self.channel)?,
                     ChannelKind::Pool(_) => fabric.open_pool(&self.channel)?,
                     ChannelKind::Sent => fabric.open_sent(&self.channel)?,
+                    ChannelKind::Rb2 => fabric.open_rb2(&self.channel)?,
                     ChannelKind::Datagram(protocol) => fabric.open_session(SessionSetup {
                         config: self.channel.clone(),
                         protocol,

@@ -1,0 +1,205 @@
+//! Setting up a channel over RB²'s rings: the objects of one side, the parameters that it sends, and how it interprets
+//! those of the peer.
+//!
+//! Both rings have the size that the client chooses, up to what the server allows ([`ChannelConfig::ring_bytes`]): each
+//! end of a ring must know it before it knows its peer.
+
+use dunlin_ring::{
+    ConfigError, Design, LengthLimit, Offer, RingConfig, UnconnectedConsumerCore,
+    UnconnectedProducerCore, OFFER_NUMBERS,
+};
+use dunlin_verbs::{Access, Device, EndpointAddress, Region, VerbsError};
+
+use super::Rb2Channel;
+use crate::channel::carrier::{self, Inlet, Peer, UnconnectedCarrier};
+use crate::channel::message::{DESCRIPTOR_BYTES, HEADER_BYTES};
+use crate::channel::Parameters;
+use crate::config::ChannelConfig;
+
+/// Names of the parameters that two sides exchange.
+mod parameter {
+    pub(super) const INLET: (&str, &str) = ("inlet-address", "inlet-key");
+    pub(super) const SLOTS: &str = "ring-slots";
+    pub(super) const EAGER: &str = "eager-bytes";
+    pub(super) const LONGEST: &str = "max-message-bytes";
+    /// The offers of the ring that this side writes and of the one that it reads, with the number of the word.
+    pub(super) const PRODUCER: &str = "ring-producer";
+    pub(super) const CONSUMER: &str = "ring-consumer";
+}
+
+/// For error messages about the peer's parameters.
+const WHAT: &str = "a channel over RB²'s rings";
+/// Size of a slot: a short message with its headers takes one, which is written without further checks.
+const SLOT_BYTES: usize = 128;
+/// Smallest number of slots of a ring.
+const SLOTS_MIN: usize = 64;
+/// Messages of at most this length are sent inline.
+const INLINE_BYTES: usize = 220;
+/// Size of the inlet, which has the carrier's control words.
+const INLET_BYTES: usize = 4096;
+
+/// A channel whose peer is not known yet.
+#[derive(Debug)]
+pub(crate) struct UnconnectedRb2<D: Device> {
+    carrier: UnconnectedCarrier<D>,
+    inlet: D::Region,
+    slots: usize,
+    producer: UnconnectedProducerCore<D>,
+    consumer: UnconnectedConsumerCore<D>,
+}
+
+/// A ring's error while it is being set up.
+fn refused(error: ConfigError) -> VerbsError {
+    match error {
+        ConfigError::Verbs(error) => error,
+        error => VerbsError::Peer(error.to_string()),
+    }
+}
+
+impl<D: Device> UnconnectedRb2<D> {
+    /// Creates the objects of the dialling side. `wake` is raised when the peer wakes this channel.
+    pub(crate) fn new(
+        device: &D,
+        wake: &D::CompletionChannel,
+        config: &ChannelConfig,
+    ) -> Result<Self, VerbsError> {
+        Self::with_slots(device, wake, config, config.ring_bytes / SLOT_BYTES)
+    }
+
+    /// Creates the objects of the side that was dialled, with rings of the size that the peer has chosen.
+    pub(crate) fn for_peer(
+        device: &D,
+        wake: &D::CompletionChannel,
+        config: &ChannelConfig,
+        parameters: &Parameters,
+    ) -> Result<Self, VerbsError> {
+        let most = config.ring_bytes / SLOT_BYTES;
+        let slots = carrier::number(parameters, WHAT, parameter::SLOTS, most)?;
+        if !slots.is_power_of_two() || slots < SLOTS_MIN {
+            return Err(VerbsError::Peer(format!(
+                "its rings have {slots} slots: not a power of two, or less than {SLOTS_MIN}"
+            )));
+        }
+        Self::with_slots(device, wake, config, slots)
+    }
+
+    fn with_slots(
+        device: &D,
+        wake: &D::CompletionChannel,
+        config: &ChannelConfig,
+        slots: usize,
+    ) -> Result<Self, VerbsError> {
+        let carrier = UnconnectedCarrier::new(device, wake, config, INLINE_BYTES)?;
+        let ring = RingConfig {
+            design: Design::RB2,
+            slots,
+            slot_bytes: SLOT_BYTES,
+            ..RingConfig::default()
+        };
+        let domain = &carrier.domain;
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        Ok(Self {
+            inlet: device.allocate_region(domain, INLET_BYTES, access)?,
+            producer: UnconnectedProducerCore::new(device, domain, &ring).map_err(refused)?,
+            consumer: UnconnectedConsumerCore::new(device, domain, &ring).map_err(refused)?,
+            slots,
+            carrier,
+        })
+    }
+
+    /// The address of this side for the peer.
+    pub(crate) fn address(&self) -> EndpointAddress {
+        self.carrier.address()
+    }
+
+    /// The parameters that the peer needs in addition to the address.
+    pub(crate) fn parameters(&self) -> Parameters {
+        let inlet = self.inlet.remote();
+        let config = &self.carrier.config;
+        let own = [
+            (parameter::INLET.0, inlet.address),
+            (parameter::INLET.1, u64::from(inlet.key.0)),
+            (parameter::SLOTS, self.slots as u64),
+            (parameter::EAGER, config.eager_bytes as u64),
+            (parameter::LONGEST, config.max_message_bytes as u64),
+        ];
+        let mut parameters: Parameters = own.map(|(name, value)| (name.to_string(), value)).into();
+        let address = self.address();
+        let offers = [
+            (parameter::PRODUCER, self.producer.offer(address)),
+            (parameter::CONSUMER, self.consumer.offer(address)),
+        ];
+        for (name, offer) in offers {
+            let words = offer.numbers().into_iter().enumerate();
+            parameters.extend(words.map(|(at, word)| (format!("{name}-{at}"), word)));
+        }
+        parameters
+    }
+
+    /// Connects the dialling side: its peer is connected already, and is notified that this side is, too.
+    pub(crate) fn connect(
+        self,
+        peer: &EndpointAddress,
+        parameters: &Parameters,
+    ) -> Result<Rb2Channel<D>, VerbsError> {
+        let mut channel = self.join(peer, parameters)?;
+        channel.greet()?;
+        Ok(channel)
+    }
+
+    /// Connects the side that was dialled. See [`UnconnectedCarrier::join`].
+    pub(crate) fn join(
+        self,
+        peer: &EndpointAddress,
+        parameters: &Parameters,
+    ) -> Result<Rb2Channel<D>, VerbsError> {
+        let number = |name, most| carrier::number(parameters, WHAT, name, most);
+        let eager = number(parameter::EAGER, 1 << 20)?;
+        if eager < DESCRIPTOR_BYTES {
+            return Err(VerbsError::Peer(format!(
+                "its eager-bytes is {eager}: not even a descriptor fits"
+            )));
+        }
+        let longest = number(parameter::LONGEST, 1 << 30)?;
+        if longest < eager {
+            return Err(VerbsError::Peer(format!(
+                "its max-message-bytes is {longest}, less than its eager-bytes, {eager}"
+            )));
+        }
+        let theirs = Peer {
+            inlet: carrier::place(parameters, WHAT, parameter::INLET)?,
+            longest,
+            traffic_class: carrier::traffic_class(parameters)?,
+        };
+        let offer = |name: &str| {
+            let mut words = [0; OFFER_NUMBERS];
+            for (at, word) in words.iter_mut().enumerate() {
+                let name = format!("{name}-{at}");
+                *word = carrier::number(parameters, WHAT, &name, usize::MAX)? as u64;
+            }
+            Ok::<_, VerbsError>(Offer::from_numbers(*peer, words))
+        };
+        let inline_bytes = self.carrier.inline_bytes;
+        let producer = self
+            .producer
+            .connect(&offer(parameter::CONSUMER)?, inline_bytes);
+        let producer = producer.map_err(refused)?;
+        let consumer = self.consumer.connect(&offer(parameter::PRODUCER)?);
+        let consumer = consumer.map_err(refused)?;
+        let inlet = Inlet {
+            region: self.inlet,
+            at: 0,
+        };
+        let carrier = self.carrier.join(peer, inlet, theirs)?;
+        let (LengthLimit::AtMost(fits) | LengthLimit::Exactly(fits)) = producer.limit();
+        let own_eager = carrier.config().eager_bytes;
+        Ok(Rb2Channel {
+            eager_bytes: eager.min(own_eager).min(fits - HEADER_BYTES),
+            place: 0,
+            received: vec![0; HEADER_BYTES + own_eager].into(),
+            carrier,
+            producer,
+            consumer,
+        })
+    }
+}

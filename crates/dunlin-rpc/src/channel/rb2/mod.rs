@@ -1,0 +1,289 @@
+//! Messages through RB²'s distributed ring buffer, one for each direction, on the channel's own queue pair: the ring as
+//! the layer under an RPC (RB² §I, §VI). `dunlin-ring` has the ring; this module makes messages in its slots, and
+//! copies them out of the peer's.
+//!
+//! ```text
+//! a ring's message:  header 16 B | payload
+//! ```
+//!
+//! A message is made in the slot that is sent (zero copy at the producer) and is batched with those behind it: slots
+//! are transmitted by β, the tail is advanced by α or with the flush that ends the caller's batch, and the reader
+//! returns its head lazily, by γ. Everything else is the [`Carrier`]'s: sleeping, long payloads, one-sided operations.
+
+use std::ops::{Deref, DerefMut};
+
+use dunlin_ring::{ConsumerCore, ProducerCore, Received, RingError, SendError};
+use dunlin_verbs::{Device, QueuePair, QueuePairState, Work};
+
+use super::carrier::Carrier;
+use super::message::{Header, Kind, HEADER_BYTES};
+use super::{Channel, ChannelError, Exchange};
+use crate::effort;
+
+mod connect;
+mod link;
+
+pub(crate) use connect::UnconnectedRb2;
+
+/// Two rings of RB² over one queue pair.
+#[derive(Debug)]
+pub(crate) struct Rb2Channel<D: Device> {
+    carrier: Carrier<D>,
+    producer: ProducerCore<D>,
+    consumer: ConsumerCore<D>,
+    /// Maximum length of a payload that is sent with its message.
+    eager_bytes: usize,
+    /// The place of the next message in the ring, for which room was made.
+    place: usize,
+    /// The last received message: the peer may change the ring at any time.
+    received: Box<[u8]>,
+}
+
+impl<D: Device> Deref for Rb2Channel<D> {
+    type Target = Carrier<D>;
+
+    #[inline]
+    fn deref(&self) -> &Carrier<D> {
+        &self.carrier
+    }
+}
+
+impl<D: Device> DerefMut for Rb2Channel<D> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Carrier<D> {
+        &mut self.carrier
+    }
+}
+
+impl<D: Device> Rb2Channel<D> {
+    /// Ends the channel because a ring has ended; the carrier may know more about the reason.
+    #[cold]
+    fn fail_by(&mut self, error: RingError) -> ChannelError {
+        self.carrier.fail(link::error_of(error))
+    }
+
+    /// The next message, of `length` bytes with its header.
+    #[inline]
+    fn bytes(&mut self, length: usize) -> &mut [u8] {
+        self.producer.room(self.place, length)
+    }
+
+    /// Sends the next message, whose payload of this length is in its place.
+    #[inline]
+    fn send(&mut self, header: Header) {
+        D::charge(effort::ADDED);
+        let length = HEADER_BYTES + header.length as usize;
+        self.bytes(HEADER_BYTES).copy_from_slice(&header.encode());
+        let place = self.place;
+        if let Err(error) = self.producer.commit(&mut self.carrier, place, length) {
+            // The next flush reports it.
+            self.fail_by(error);
+        }
+    }
+
+    /// To be called after a poll without success.
+    fn catch_up(&mut self) -> Result<(), ChannelError> {
+        D::charge(Work::Poll);
+        match self.carrier.is_short() {
+            true => self.flush(),
+            false => Ok(()),
+        }
+    }
+}
+
+impl<D: Device> Channel for Rb2Channel<D> {
+    type Device = D;
+
+    #[inline]
+    fn eager_bytes(&self) -> usize {
+        self.eager_bytes
+    }
+
+    #[inline]
+    fn make_room(&mut self, payload: usize) -> Result<bool, ChannelError> {
+        match self
+            .producer
+            .claim(&mut self.carrier, HEADER_BYTES + payload)
+        {
+            Ok(place) => {
+                self.place = place;
+                Ok(true)
+            }
+            Err(SendError::Full) => {
+                self.catch_up()?;
+                Ok(false)
+            }
+            Err(SendError::Ring(error)) => Err(self.fail_by(error)),
+            // The caller keeps to the eager bytes, and only the end of the channel closes its ring.
+            Err(_) => Err(self.carrier.fail(ChannelError::overrun())),
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, kind: Kind, handler: u16, call: u64, payload: &[u8]) {
+        D::charge(Work::Copy(payload.len()));
+        let bytes = self.bytes(HEADER_BYTES + payload.len());
+        super::short_copy::copy(&mut bytes[HEADER_BYTES..], payload);
+        self.send(Header::new(kind, handler, call, payload.len()));
+    }
+
+    #[inline]
+    fn request_space(&mut self, length: usize) -> Option<&mut [u8]> {
+        Some(&mut self.bytes(HEADER_BYTES + length)[HEADER_BYTES..])
+    }
+
+    #[inline]
+    fn push_written(&mut self, handler: u16, call: u64, length: usize) {
+        D::charge(Work::Copy(length));
+        self.send(Header::new(Kind::Request, handler, call, length));
+    }
+
+    #[inline]
+    fn exchange(&mut self, header: Header, has_room: bool) -> Exchange<'_, D> {
+        let place = match has_room {
+            true => {
+                let whole = HEADER_BYTES + self.eager_bytes;
+                &mut self.producer.room(self.place, whole)[HEADER_BYTES..]
+            }
+            false => &mut [],
+        };
+        let payload = &self.received[HEADER_BYTES..][..header.length as usize];
+        (payload, place, self.carrier.exports())
+    }
+
+    #[inline]
+    fn commit(&mut self, call: u64, length: usize) {
+        D::charge(Work::Copy(length));
+        self.send(Header::new(Kind::Response, 0, call, length));
+    }
+
+    #[inline]
+    fn flush(&mut self) -> Result<(), ChannelError> {
+        self.carrier.take_short();
+        if let Err(error) = self.producer.flush(&mut self.carrier) {
+            return Err(self.fail_by(error));
+        }
+        if !self.producer.is_flushed() {
+            self.carrier.be_short();
+        }
+        Ok(())
+    }
+
+    fn end_batch(&mut self) -> Result<(), ChannelError> {
+        match self.carrier.config().answer_each_message {
+            true => self.flush(),
+            false => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn receive(&mut self) -> Result<Option<Header>, ChannelError> {
+        let target = &mut self.received;
+        let taken = self.consumer.receive(&mut self.carrier, |message| {
+            let copy = target.get_mut(..message.len())?;
+            message.read(0, copy);
+            Some(copy.len())
+        });
+        let length = match taken {
+            Ok(Received::Message(Some(length))) => length,
+            Ok(Received::Empty) => {
+                self.catch_up()?;
+                return Ok(None);
+            }
+            Ok(Received::Message(None)) => {
+                return Err(self.violated("a message longer than agreed"))
+            }
+            Ok(Received::End) => return Err(self.violated("the end of a ring that does not end")),
+            Err(error) => return Err(self.fail_by(error)),
+        };
+        D::charge(effort::OPENED);
+        D::charge(Work::Arrived);
+        D::charge(Work::Copy(length));
+        self.carrier.met = true;
+        match parse(&self.received[..length]) {
+            Ok(header) => Ok(Some(header)),
+            Err(what) => Err(self.violated(what)),
+        }
+    }
+
+    #[inline]
+    fn payload(&self, header: Header) -> &[u8] {
+        &self.received[HEADER_BYTES..][..header.length as usize]
+    }
+
+    #[inline]
+    fn has_arrival(&self) -> bool {
+        self.consumer.has_arrived()
+    }
+
+    fn may_have_room(&self) -> bool {
+        let longest = HEADER_BYTES + self.eager_bytes;
+        self.carrier.is_short() || self.producer.may_have_room(&self.carrier, longest)
+    }
+
+    #[inline]
+    fn is_idle(&self) -> bool {
+        let carrier = &self.carrier;
+        !self.consumer.has_arrived()
+            && !carrier.is_short()
+            && !carrier.is_fetching()
+            && !carrier.has_one_sided()
+    }
+
+    /// Retries a push of the head that found no entry of the send queue.
+    fn tell_consumed(&mut self) -> Result<(), ChannelError> {
+        let told = self.consumer.poll(&mut self.carrier);
+        told.map_err(|error| self.fail_by(error))
+    }
+
+    /// Ends the channel. The dialling side tells its peer, if it can.
+    fn close(&mut self) {
+        let carrier = &self.carrier;
+        let whole =
+            carrier.broken.is_none() && carrier.queue_pair.state() == QueuePairState::ReadyToSend;
+        let has_entries = carrier.has_entries(8);
+        if carrier.dialled && whole && has_entries && self.producer.is_flushed() {
+            if let Ok(true) = self.make_room(0) {
+                self.push(Kind::Goodbye, 0, 0, &[]);
+                let _ = self.flush();
+            }
+        }
+        self.carrier.queue_pair.to_error();
+    }
+}
+
+impl<D: Device> Rb2Channel<D> {
+    #[cold]
+    fn violated(&mut self, what: &'static str) -> ChannelError {
+        self.carrier.fail(ChannelError::violation(what))
+    }
+}
+
+/// Decodes the header of a message.
+fn parse(message: &[u8]) -> Result<Header, &'static str> {
+    let (header, payload) = message
+        .split_first_chunk()
+        .ok_or("a message without a header")?;
+    let header = Header::read(header).ok_or("a message of an unknown kind")?;
+    match header.length as usize == payload.len() {
+        true => Ok(header),
+        false => Err("a message whose length is not that of its payload"),
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn hostile_bytes_are_refused_or_whole(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+            if let Ok(header) = parse(&bytes) {
+                prop_assert_eq!(HEADER_BYTES + header.length as usize, bytes.len());
+                prop_assert_eq!(&header.encode()[..], &bytes[..HEADER_BYTES]);
+            }
+        }
+    }
+}
