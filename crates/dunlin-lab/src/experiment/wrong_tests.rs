@@ -97,7 +97,7 @@ const WRONG: &[(&str, &str, &str)] = &[
         "my.toml:15:10: `clients.preset` is \"floc\": it must be one of plain, flock, \
          qp-per-thread, spinlock-2, spinlock-4, flock-no-coalescing, \
          flock-no-scheduling, fasst, scalerpc, rawwrite, selfrpc, erpc, herd, flor, \
-         xrdma, auto; did you mean `flock`?",
+         xrdma, rb2, auto; did you mean `flock`?",
     ),
     (
         "hosts = \"clients\"",

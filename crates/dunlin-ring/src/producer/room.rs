@@ -47,7 +47,7 @@ impl<D: Device> ProducerCore<D> {
         if skip > 0 {
             self.skip_to_start(link, skip)?;
         }
-        Ok(self.place_of_tail())
+        Ok(self.place())
     }
 
     /// Whether a message may be made now, apart from space in the ring. A message that is its own tail is posted by the
@@ -59,9 +59,9 @@ impl<D: Device> ProducerCore<D> {
             && (!self.design.polls_messages() || link.has_entries(LIST))
     }
 
-    /// Offset in the producer's array at which the next message begins.
+    /// Offset in the producer's array at which the next message begins, once room for it was claimed.
     #[inline(always)]
-    pub(super) fn place_of_tail(&self) -> usize {
+    pub fn place(&self) -> usize {
         if self.design.mirrored {
             self.geometry.offset(self.sender.tail())
         } else {
@@ -198,7 +198,7 @@ impl<D: Device> ProducerCore<D> {
         link: &mut impl RingLink<D>,
         skip: u64,
     ) -> Result<(), SendError> {
-        let offset = self.place_of_tail();
+        let offset = self.place();
         if self.geometry.has_header() {
             let place = self.local.bytes_mut(offset, HEADER_BYTES);
             place.copy_from_slice(&framing::SKIP);

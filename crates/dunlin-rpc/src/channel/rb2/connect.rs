@@ -195,7 +195,6 @@ impl<D: Device> UnconnectedRb2<D> {
         let own_eager = carrier.config().eager_bytes;
         Ok(Rb2Channel {
             eager_bytes: eager.min(own_eager).min(fits - HEADER_BYTES),
-            place: 0,
             received: vec![0; HEADER_BYTES + own_eager].into(),
             carrier,
             producer,

@@ -33,8 +33,6 @@ pub(crate) struct Rb2Channel<D: Device> {
     consumer: ConsumerCore<D>,
     /// Maximum length of a payload that is sent with its message.
     eager_bytes: usize,
-    /// The place of the next message in the ring, for which room was made.
-    place: usize,
     /// The last received message: the peer may change the ring at any time.
     received: Box<[u8]>,
 }
@@ -65,7 +63,8 @@ impl<D: Device> Rb2Channel<D> {
     /// The next message, of `length` bytes with its header.
     #[inline]
     fn bytes(&mut self, length: usize) -> &mut [u8] {
-        self.producer.room(self.place, length)
+        let place = self.producer.place();
+        self.producer.room(place, length)
     }
 
     /// Sends the next message, whose payload of this length is in its place.
@@ -74,7 +73,7 @@ impl<D: Device> Rb2Channel<D> {
         D::charge(effort::ADDED);
         let length = HEADER_BYTES + header.length as usize;
         self.bytes(HEADER_BYTES).copy_from_slice(&header.encode());
-        let place = self.place;
+        let place = self.producer.place();
         if let Err(error) = self.producer.commit(&mut self.carrier, place, length) {
             // The next flush reports it.
             self.fail_by(error);
@@ -105,10 +104,7 @@ impl<D: Device> Channel for Rb2Channel<D> {
             .producer
             .claim(&mut self.carrier, HEADER_BYTES + payload)
         {
-            Ok(place) => {
-                self.place = place;
-                Ok(true)
-            }
+            Ok(_) => Ok(true),
             Err(SendError::Full) => {
                 self.catch_up()?;
                 Ok(false)
@@ -142,8 +138,8 @@ impl<D: Device> Channel for Rb2Channel<D> {
     fn exchange(&mut self, header: Header, has_room: bool) -> Exchange<'_, D> {
         let place = match has_room {
             true => {
-                let whole = HEADER_BYTES + self.eager_bytes;
-                &mut self.producer.room(self.place, whole)[HEADER_BYTES..]
+                let (at, whole) = (self.producer.place(), HEADER_BYTES + self.eager_bytes);
+                &mut self.producer.room(at, whole)[HEADER_BYTES..]
             }
             false => &mut [],
         };
