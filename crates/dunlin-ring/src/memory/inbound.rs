@@ -1,23 +1,17 @@
 //! The consumer's array: the peer writes it; this side reads it, and zeroes it where messages are detected by polling.
 
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
 
 use dunlin_verbs::{prefetch_to_read, Region};
 
+use super::array::Array;
 use super::Message;
 
 /// The array that the peer writes.
 #[derive(Debug)]
 pub(crate) struct Inbound<R: Region> {
-    start: NonNull<u8>,
-    length: usize,
-    /// Keeps the memory alive.
-    _region: R,
+    array: Array<R>,
 }
-
-// SAFETY: the pointer is into memory that the region keeps alive, whichever thread holds the value.
-unsafe impl<R: Region> Send for Inbound<R> {}
 
 impl<R: Region> Inbound<R> {
     /// Uses the `length` bytes from `start` of a region.
@@ -25,28 +19,8 @@ impl<R: Region> Inbound<R> {
     /// # Panics
     /// When they are out of bounds, or not aligned to 8 bytes.
     pub(crate) fn new(region: R, start: usize, length: usize) -> Self {
-        let memory = region.memory();
-        assert!(
-            start % 8 == 0 && memory.contains(start, length),
-            "the array must be inside its region"
-        );
-        // SAFETY: `start` is in bounds of the window.
-        let start = unsafe { memory.start().add(start) };
-        Self {
-            start,
-            length,
-            _region: region,
-        }
-    }
-
-    #[inline(always)]
-    fn at(&self, offset: usize, length: usize) -> NonNull<u8> {
-        assert!(
-            offset <= self.length && length <= self.length - offset,
-            "the range must be inside the array"
-        );
-        // SAFETY: in bounds, as just checked.
-        unsafe { self.start.add(offset) }
+        let array = Array::new(region, start, length);
+        Self { array }
     }
 
     /// The word at `offset`, a multiple of 8, loaded with acquire ordering: what the peer wrote before it is visible
@@ -55,7 +29,7 @@ impl<R: Region> Inbound<R> {
     pub(crate) fn word(&self, offset: usize) -> u64 {
         assert!(offset % 8 == 0, "a word must be aligned to 8 bytes");
         // SAFETY: in bounds and aligned; anyone may change it at any time.
-        let word = unsafe { AtomicU64::from_ptr(self.at(offset, 8).as_ptr().cast()) };
+        let word = unsafe { AtomicU64::from_ptr(self.array.at(offset, 8).as_ptr().cast()) };
         u64::from_le(word.load(Ordering::Acquire))
     }
 
@@ -63,7 +37,7 @@ impl<R: Region> Inbound<R> {
     #[inline(always)]
     pub(crate) fn byte(&self, offset: usize) -> u8 {
         // SAFETY: in bounds; anyone may change it at any time.
-        let byte = unsafe { AtomicU8::from_ptr(self.at(offset, 1).as_ptr()) };
+        let byte = unsafe { AtomicU8::from_ptr(self.array.at(offset, 1).as_ptr()) };
         byte.load(Ordering::Acquire)
     }
 
@@ -71,7 +45,7 @@ impl<R: Region> Inbound<R> {
     #[inline(always)]
     pub(crate) fn message(&self, offset: usize, length: usize) -> Message<'_> {
         // SAFETY: in bounds, and the region held here keeps the memory alive for as long as the borrow.
-        unsafe { Message::new(self.at(offset, length), length) }
+        unsafe { Message::new(self.array.at(offset, length), length) }
     }
 
     /// Zeroes what was read, so that the next message is not detected there before it has arrived.
@@ -79,12 +53,12 @@ impl<R: Region> Inbound<R> {
     pub(crate) fn zero(&mut self, offset: usize, length: usize) {
         // SAFETY: in bounds. The peer has not been told yet that it may write here; if it does, bytes have no invalid
         // values.
-        unsafe { std::ptr::write_bytes(self.at(offset, length).as_ptr(), 0, length) }
+        unsafe { std::ptr::write_bytes(self.array.at(offset, length).as_ptr(), 0, length) }
     }
 
     /// Prefetches the line at `offset`, which will be read soon.
     #[inline(always)]
     pub(crate) fn prefetch(&self, offset: usize) {
-        prefetch_to_read(self.at(offset, 1).as_ptr());
+        prefetch_to_read(self.array.at(offset, 1).as_ptr());
     }
 }

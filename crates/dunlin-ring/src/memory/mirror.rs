@@ -4,22 +4,23 @@ use std::ptr::NonNull;
 
 use dunlin_verbs::Region;
 
+use super::array::Array;
+
 /// The array that only this process writes. The caller must lend only slices that no work request in flight names;
 /// [`crate::policy::Sender`] keeps track of that.
 #[derive(Debug)]
 pub(crate) struct Mirror<R: Region> {
-    start: NonNull<u8>,
+    array: Array<R>,
+    /// Where it begins in its region.
     first: usize,
-    length: usize,
     /// A run of places that are handed out one after the other: the next one, the end of the run, and the bytes of each
     /// place. Only one of these words changes with each place, because it has to be stored each time.
     run: NonNull<u8>,
     run_end: NonNull<u8>,
     unit: usize,
-    region: R,
 }
 
-// SAFETY: the pointer is into memory that the region keeps alive, whichever thread holds the value.
+// SAFETY: the pointers are into the array's memory, which it keeps alive, whichever thread holds the value.
 unsafe impl<R: Region> Send for Mirror<R> {}
 
 impl<R: Region> Mirror<R> {
@@ -28,25 +29,18 @@ impl<R: Region> Mirror<R> {
     /// # Panics
     /// When they are out of bounds or not aligned to 8 bytes, or a peer has any access to the region.
     pub(crate) fn new(region: R, first: usize, length: usize) -> Self {
-        let memory = region.memory();
-        assert!(
-            first % 8 == 0 && memory.contains(first, length),
-            "the array must be inside its region"
-        );
         assert!(
             !region.access().is_remote(),
             "the producer's array must not be accessible to peers"
         );
-        // SAFETY: `first` is in bounds of the window.
-        let start = unsafe { memory.start().add(first) };
+        let array = Array::new(region, first, length);
+        let start = array.at(0, 0);
         Self {
-            start,
+            array,
             first,
-            length,
             run: start,
             run_end: start,
             unit: 0,
-            region,
         }
     }
 
@@ -56,8 +50,8 @@ impl<R: Region> Mirror<R> {
     /// When they are out of bounds.
     pub(crate) fn begin_run(&mut self, offset: usize, unit: usize, count: u64) {
         let bytes = unit * count as usize;
-        self.run = self.at(offset, bytes);
-        self.run_end = self.at(offset + bytes, 0);
+        self.run = self.array.at(offset, bytes);
+        self.run_end = self.array.at(offset + bytes, 0);
         self.unit = unit;
     }
 
@@ -93,20 +87,10 @@ impl<R: Region> Mirror<R> {
         }
     }
 
-    #[inline(always)]
-    fn at(&self, offset: usize, length: usize) -> NonNull<u8> {
-        assert!(
-            offset <= self.length && length <= self.length - offset,
-            "the range must be inside the array"
-        );
-        // SAFETY: in bounds, as just checked.
-        unsafe { self.start.add(offset) }
-    }
-
     /// The bytes, for filling.
     #[inline(always)]
     pub(crate) fn bytes_mut(&mut self, offset: usize, length: usize) -> &mut [u8] {
-        let start = self.at(offset, length);
+        let start = self.array.at(offset, length);
         // SAFETY: in bounds. The region is not remote, so no peer can access it; `&mut self` excludes other users in
         // this process; and the device reads only what work requests in flight name, which the caller has excluded.
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), length) }
@@ -115,7 +99,7 @@ impl<R: Region> Mirror<R> {
     /// The bytes, for inline sending.
     #[inline(always)]
     pub(crate) fn bytes(&self, offset: usize, length: usize) -> &[u8] {
-        let start = self.at(offset, length);
+        let start = self.array.at(offset, length);
         // SAFETY: in bounds, and nobody writes while `self` is borrowed; the device only reads.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), length) }
     }
@@ -123,6 +107,6 @@ impl<R: Region> Mirror<R> {
     /// The region and the offset in it that corresponds to `offset`.
     #[inline(always)]
     pub(crate) fn place(&self, offset: usize) -> (&R, usize) {
-        (&self.region, self.first + offset)
+        (self.array.region(), self.first + offset)
     }
 }

@@ -6,6 +6,7 @@
 //! reads only between a post and its completion, is lent as a plain slice by [`Mirror`].
 #![allow(unsafe_code)]
 
+mod array;
 mod inbound;
 mod message;
 mod mirror;
