@@ -9,6 +9,7 @@ mod look;
 mod owned;
 mod parse;
 mod run;
+mod sleep;
 
 use std::sync::atomic::Ordering;
 

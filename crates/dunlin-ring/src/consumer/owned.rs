@@ -5,7 +5,7 @@ use dunlin_verbs::{Device, Region, Work};
 use super::{Arrived, ConsumerCore, Received};
 use crate::design::{Design, TailSync};
 use crate::error::{LengthLimit, RingError};
-use crate::link::{Event, Link, RingLink, Sleeping, NAMELESS};
+use crate::link::{Link, RingLink, NAMELESS};
 use crate::memory::Message;
 
 /// The reading end of a ring.
@@ -156,17 +156,6 @@ impl<D: Device> Consumer<D> {
     /// Whether the head sent by [`Consumer::leave`] is known to have arrived, or can no longer arrive.
     pub(crate) fn has_left(&mut self) -> bool {
         self.link.check().is_err() || self.link.poll().is_err() || !self.link.is_probing()
-    }
-
-    /// Announces a sleep; returns `true` once the producer knows of it and the event is armed.
-    pub(crate) fn prepare_sleep(&mut self) -> Result<bool, RingError> {
-        let (ready, _) = self.link.prepare_sleep(NAMELESS)?;
-        Ok(ready)
-    }
-
-    /// The event to sleep on, if this ring has one.
-    pub(crate) fn event(&self) -> Option<Box<dyn Event>> {
-        self.link.sleeping.as_ref().map(Sleeping::event)
     }
 }
 

@@ -17,7 +17,7 @@ use dunlin_verbs::{
 use crate::effort;
 use crate::error::RingError;
 
-pub(crate) use sleeping::{Event, Sleeping};
+pub(crate) use sleeping::{Event, Sleeping, Sleeps};
 
 /// Entries of the send queue.
 pub(crate) const SEND_REQUESTS: usize = 128;

@@ -23,6 +23,16 @@ pub(crate) struct Sleeping<D: Device> {
     word: SleepWord,
 }
 
+/// An end of a ring that can sleep and be woken by its peer.
+pub(crate) trait Sleeps {
+    /// Announces a sleep; returns `true` once the peer knows of it and the event is armed.
+    fn prepare_sleep(&mut self) -> Result<bool, RingError>;
+    /// The event to sleep on, if this ring has one.
+    fn event(&self) -> Option<Box<dyn Event>>;
+    /// Probes whether the peer is alive.
+    fn probe(&mut self) -> Result<(), RingError>;
+}
+
 /// An event on which a thread can sleep for several streams.
 pub(crate) trait Event: Send + Sync {
     /// A descriptor that is readable when the event is raised.
@@ -56,11 +66,6 @@ impl<D: Device> Sleeping<D> {
         }
     }
 
-    /// Returns the event that a wake-up raises.
-    pub(crate) fn event(&self) -> Box<dyn Event> {
-        Box::new(self.channel.clone())
-    }
-
     #[inline(always)]
     pub(super) fn unanswered(&self) -> Option<u64> {
         self.word.unanswered(self.inlet.memory())
@@ -68,6 +73,12 @@ impl<D: Device> Sleeping<D> {
 }
 
 impl<D: Device> Link<D> {
+    /// The event that a wake-up raises, if this end can sleep.
+    pub(crate) fn event(&self) -> Option<Box<dyn Event>> {
+        let sleeping = self.sleeping.as_ref()?;
+        Some(Box::new(sleeping.channel.clone()))
+    }
+
     #[cold]
     pub(super) fn wake(&mut self, number: u64, name: u64) -> Result<(), RingError> {
         let entries = self.has_entries(1);

@@ -12,6 +12,7 @@ mod owned;
 mod polled;
 mod reservation;
 mod room;
+mod sleep;
 mod transmission;
 
 use dunlin_link::Ticket;

@@ -5,13 +5,13 @@ use dunlin_verbs::{Device, Region};
 use super::{ProducerCore, Reservation};
 use crate::design::Design;
 use crate::error::{LengthLimit, RingError, SendError};
-use crate::link::{Event, Link, RingLink, Sleeping};
+use crate::link::{Link, RingLink};
 
 /// The writing end of a ring.
 #[derive(Debug)]
 pub struct Producer<D: Device> {
-    core: ProducerCore<D>,
-    link: Link<D>,
+    pub(super) core: ProducerCore<D>,
+    pub(super) link: Link<D>,
 }
 
 impl<D: Device> Producer<D> {
@@ -159,22 +159,6 @@ impl<D: Device> Producer<D> {
     #[inline(always)]
     pub(super) fn commit(&mut self, offset: usize, length: usize) -> Result<(), RingError> {
         self.core.commit(&mut self.link, offset, length)
-    }
-
-    /// Announces a sleep; returns `true` once the consumer knows of it and the event is armed.
-    pub(crate) fn prepare_sleep(&mut self) -> Result<bool, RingError> {
-        let (ready, polled) = self.link.prepare_sleep(self.core.sender.esc_tail())?;
-        if let Some(name) = polled.completed {
-            self.core.completed(name);
-            // There is progress, so do not sleep yet.
-            return Ok(false);
-        }
-        Ok(ready)
-    }
-
-    /// The event to sleep on, if this ring has one.
-    pub(crate) fn event(&self) -> Option<Box<dyn Event>> {
-        self.link.sleeping.as_ref().map(Sleeping::event)
     }
 }
 

@@ -4,12 +4,8 @@
 use std::task::Context;
 use std::time::{Duration, Instant};
 
-use dunlin_verbs::Device;
-
 use super::reactor::{self, Sleeper};
-use crate::error::RingError;
-use crate::link::Event;
-use crate::{Consumer, Producer};
+use crate::link::Sleeps;
 
 /// How long a waiting task is polled again immediately: longer than an answer from another core takes, but too short to
 /// matter.
@@ -23,44 +19,6 @@ const GRACE: Duration = Duration::from_micros(20);
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of polls between two reads of the clock.
 const STRIDE: u32 = 32;
-
-/// An end of a ring that can be woken by its peer.
-pub(super) trait Sleeps {
-    /// Returns `true` once the peer knows that this end sleeps and the event is armed.
-    fn prepare_sleep(&mut self) -> Result<bool, RingError>;
-    /// The event to sleep on.
-    fn event(&self) -> Option<Box<dyn Event>>;
-    /// Probes whether the peer is alive.
-    fn probe(&mut self) -> Result<(), RingError>;
-}
-
-impl<D: Device> Sleeps for Producer<D> {
-    fn prepare_sleep(&mut self) -> Result<bool, RingError> {
-        Producer::prepare_sleep(self)
-    }
-
-    fn event(&self) -> Option<Box<dyn Event>> {
-        Producer::event(self)
-    }
-
-    fn probe(&mut self) -> Result<(), RingError> {
-        Producer::probe(self)
-    }
-}
-
-impl<D: Device> Sleeps for Consumer<D> {
-    fn prepare_sleep(&mut self) -> Result<bool, RingError> {
-        Consumer::prepare_sleep(self)
-    }
-
-    fn event(&self) -> Option<Box<dyn Event>> {
-        Consumer::event(self)
-    }
-
-    fn probe(&mut self) -> Result<(), RingError> {
-        Consumer::probe(self)
-    }
-}
 
 /// The waiting state of one direction of a stream.
 #[derive(Debug)]
