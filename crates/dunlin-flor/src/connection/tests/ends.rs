@@ -9,8 +9,7 @@ fn written(bytes: u32, tag: u32) -> (Connection, MessageId, Vec<WorkRequest>) {
     posts(&mut sender, 0);
     sender.completed(1, GlobalNumber(0), Some(1));
     acknowledge(&mut sender, 1, &[AckedNumber::Send(GlobalNumber(0))]);
-    let place = PLACE;
-    hear(&mut sender, 0, Content::Grant { message: 1, place }, 0);
+    grant(&mut sender);
     let writes = posts(&mut sender, 2);
     (sender, message, writes)
 }
