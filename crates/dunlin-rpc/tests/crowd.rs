@@ -2,14 +2,18 @@
 //! processes, a thousand handshakes; and one that comes, leaves and comes again. All of them connect and are answered.
 //! The servers and the hundred processes are this program again.
 
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
+#[path = "common/again.rs"]
+mod again;
+
+use std::io::Read;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use dunlin_bootstrap::{dial, Capability, DialConfig, HostId, Reach};
 use dunlin_rpc::{Client, Preset, Server};
+
+use again::Again;
 
 const ECHO: u16 = 1;
 /// A thousand of them take some seconds on two processors, which others may need, too.
@@ -25,16 +29,6 @@ fn descriptors() -> usize {
     let _ = setrlimit(Resource::Nofile, limit);
     let limit = getrlimit(Resource::Nofile).current;
     usize::try_from(limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX)
-}
-
-/// Starts this program, to run only [`another_process`] in this role.
-fn again(role: &str) -> Child {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command
-        .args(["--exact", "another_process", "--nocapture"])
-        .env(ROLE, role);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    command.spawn().unwrap()
 }
 
 /// What the other processes do; nothing in the test program itself.
@@ -57,27 +51,13 @@ fn another_process() {
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }
 
-/// A server in a process of its own, which ends with the test.
-struct Serving(Child, String);
-
-impl Serving {
-    fn new() -> Self {
-        let mut child = again("serve");
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut addresses = lines.filter_map(|line| {
-            let line = line.unwrap();
-            Some(line.strip_prefix("serving at ")?.to_owned())
-        });
-        let address = addresses.next().unwrap();
-        Self(child, address)
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// A server in a process of its own, which ends with the test, and its address.
+fn serving() -> (Again, String) {
+    const SAYS: &str = "serving at ";
+    let mut server = Again::new(&[(ROLE, "serve")]);
+    let line = server.says(SAYS);
+    let address = line.strip_prefix(SAYS).unwrap().to_owned();
+    (server, address)
 }
 
 fn call(client: &Client, words: &[u8]) {
@@ -111,13 +91,13 @@ fn threads(count: usize, run: impl Fn(usize, &Barrier) -> Result<(), String> + S
 fn thousand_threads(preset: Preset, share: bool) {
     // A separate connection needs about three of them.
     let count = (descriptors() / 4).min(1000);
-    let serving = Serving::new();
+    let (_server, address) = serving();
     let patient = || {
         Client::builder()
             .connect_timeout(PATIENCE)
             .deadline(PATIENCE)
     };
-    let connect = || patient().preset(preset).connect(&serving.1);
+    let connect = || patient().preset(preset).connect(&address);
     let common = share.then(|| connect().unwrap());
     threads(count, |index, together| {
         together.wait();
@@ -154,8 +134,8 @@ fn a_thousand_clients() {
 
 #[test]
 fn a_thousand_handshakes() {
-    let serving = Serving::new();
-    let address = serving.1.parse().unwrap();
+    let (_server, address) = serving();
+    let address = address.parse().unwrap();
     let config = DialConfig {
         capabilities: vec![Capability {
             device: "shm".to_owned(),
@@ -242,12 +222,11 @@ fn as_many_are_let_in_as_there_are_places() {
 
 #[test]
 fn a_hundred_processes() {
-    let serving = Serving::new();
-    let all: Vec<_> = (0..100).map(|_| again(&serving.1)).collect();
-    for mut child in all {
-        let mut words = String::new();
-        let said = child.stdout.take().unwrap().read_to_string(&mut words);
-        let ended = child.wait().unwrap();
-        assert!(said.is_ok() && ended.success(), "{ended}: {words}");
+    let (_server, address) = serving();
+    let all: Vec<_> = (0..100).map(|_| Again::new(&[(ROLE, &address)])).collect();
+    for mut process in all {
+        let words: Result<Vec<String>, _> = process.lines.by_ref().collect();
+        let ended = process.child.wait().unwrap();
+        assert!(words.is_ok() && ended.success(), "{ended}: {words:?}");
     }
 }

@@ -1,13 +1,16 @@
 //! A server that shuts down while a client is stopped: its answers arrive when the client goes on. The client is this
 //! program again.
 
-use std::io::{BufRead, BufReader, Lines};
-use std::process::{Child, ChildStdout, Command, Stdio};
+#[path = "common/again.rs"]
+mod again;
+
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use dunlin_rpc::{Client, OwnedResponder, Preset, Server};
 use rustix::process::{kill_process, Pid, Signal};
+
+use again::Again;
 
 const KEEP: u16 = 1;
 /// Number of outstanding calls: more than a send queue has entries.
@@ -57,47 +60,17 @@ fn another_process() {
     println!("\n{answered} answered, {} lost: {first:?}", lost.len());
 }
 
-/// The other process, which ends with the test.
-struct Calling(Child, Lines<BufReader<ChildStdout>>);
-
-impl Calling {
-    fn new(address: &str, preset: Preset) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command
-            .args(["--exact", "another_process", "--nocapture"])
-            .env(ADDRESS, address)
-            .env(PRESET, preset.to_string())
-            .stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Self(child, lines)
-    }
-
-    /// Returns the next line that contains this.
-    fn says(&mut self, what: &str) -> String {
-        let mut lines = self.1.by_ref().map(Result::unwrap);
-        lines.find(|line| line.contains(what)).unwrap()
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.0), signal).unwrap();
-    }
-
-    fn is_stopped(&self) -> bool {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.0.id())).unwrap();
-        tasks.map(Result::unwrap).all(|task| {
-            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-            let (_, rest) = stat.rsplit_once(") ").unwrap_or_default();
-            rest.starts_with('T')
-        })
-    }
+fn signal(calling: &Again, signal: Signal) {
+    kill_process(Pid::from_child(&calling.child), signal).unwrap();
 }
 
-impl Drop for Calling {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn is_stopped(calling: &Again) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", calling.child.id())).unwrap();
+    tasks.map(Result::unwrap).all(|task| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        let (_, rest) = stat.rsplit_once(") ").unwrap_or_default();
+        rest.starts_with('T')
+    })
 }
 
 fn answers_arrive_at_a_client_that_did_not_run(preset: Preset) {
@@ -110,21 +83,24 @@ fn answers_arrive_at_a_client_that_did_not_run(preset: Preset) {
         })
         .serve()
         .unwrap();
-    let mut calling = Calling::new(&server.address().to_string(), preset);
+    let mut calling = Again::new(&[
+        (ADDRESS, &server.address().to_string()),
+        (PRESET, &preset.to_string()),
+    ]);
     let line = calling.says(" are out");
     let out: u64 = line.split(' ').next().unwrap().parse().unwrap();
     eventually("all calls have come", || {
         kept.lock().unwrap().len() as u64 == out
     });
-    calling.signal(Signal::STOP);
-    eventually("the client is stopped", || calling.is_stopped());
+    signal(&calling, Signal::STOP);
+    eventually("the client is stopped", || is_stopped(&calling));
     let ending = std::thread::spawn(move || server.shutdown());
     for (tag, responder) in kept.lock().unwrap().drain(..).enumerate() {
         responder.reply((tag as u64).to_le_bytes());
     }
     // By then the server has done everything that it can do without the client.
     std::thread::sleep(Duration::from_millis(200));
-    calling.signal(Signal::CONT);
+    signal(&calling, Signal::CONT);
     assert_eq!(
         calling.says(" answered, "),
         format!("{out} answered, 0 lost: None"),
