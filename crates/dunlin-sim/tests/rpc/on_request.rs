@@ -58,10 +58,7 @@ fn bench() -> Bench {
         .region(&Region::new(REGION, 4096))
         .serve_on(cluster.device(at))
         .expect("a server");
-    let client = Client::builder()
-        .preset(Preset::Auto)
-        .connect_on(cluster.device(from), &server.acceptor())
-        .expect("a client");
+    let client = connect(&cluster, from, &server);
     let progress = Arc::new(Progress::default());
     let bench = Bench {
         client,

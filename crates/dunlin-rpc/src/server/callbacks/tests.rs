@@ -34,6 +34,11 @@ fn callable(server: &RunningServer) -> (Client, CallbackServer) {
     (client, serving)
 }
 
+fn serving(list: &CallableClients) -> RunningServer {
+    let server = Server::bind("dunlin://127.0.0.1:0").unwrap();
+    server.callable_clients(list).serve().unwrap()
+}
+
 #[test]
 fn who_is_told_of_clients_and_panics_ends_no_connection_of_others() {
     let list = CallableClients::new(8);
@@ -128,11 +133,7 @@ fn a_client_that_comes_while_its_server_ends_holds_up_nobody() {
             eventually("its server ends meanwhile", || client.is_gone());
         }
     });
-    let server = Server::bind("dunlin://127.0.0.1:0")
-        .unwrap()
-        .callable_clients(&list)
-        .serve()
-        .unwrap();
+    let server = serving(&list);
     let address = server.address().to_string();
     let calling = std::thread::spawn(move || {
         let client = Client::connect(&address).unwrap();
@@ -162,11 +163,7 @@ fn every_client_that_came_has_gone_later_when_its_server_has_ended() {
             let of = told.entry(client.number()).or_default();
             of.push(is_coming(&change));
         });
-        let server = Server::bind("dunlin://127.0.0.1:0")
-            .unwrap()
-            .callable_clients(&list)
-            .serve()
-            .unwrap();
+        let server = serving(&list);
         let address = server.address().to_string();
         std::thread::scope(|scope| {
             for _ in 0..4 {
