@@ -1,6 +1,7 @@
 //! Queue pairs: creating, querying and destroying them. `modify` moves them between states; `post` and `receiver` post
 //! work requests.
 
+mod batch;
 mod calls;
 mod modify;
 mod post;

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use dunlin_verbs::{Access, Region};
 use dunlin_verbs::{
     CompletionOpcode, ConnectAttributes, DeviceAttributes, Operation, Payload, PostError,
     PostErrorKind, SendFlags, SendRequest, Transport, Verbs,
 };
 
+use super::batch::{check_segments, prepare_all, BATCH};
 use super::calls::Calls;
 use crate::address::IbvAddressHandle;
 use crate::device::Domain;
@@ -16,9 +16,6 @@ use crate::region::IbvRegion;
 use crate::sys::constants as c;
 use crate::sys::types::{Atomic, Datagram, PostSend, Qp, Rdma, Remote, SendWr, Sge};
 use crate::work_table::WorkTable;
-
-/// Number of requests passed to the provider with one doorbell; a longer list takes several.
-const BATCH: usize = 32;
 
 type Request<'a> = SendRequest<'a, IbvRegion, IbvAddressHandle>;
 
@@ -71,11 +68,6 @@ impl Sender {
         segments: usize,
         inline_bytes: usize,
     ) -> Self {
-        let empty = Sge {
-            address: 0,
-            length: 0,
-            lkey: 0,
-        };
         let handles = match transport {
             Transport::UnreliableDatagram => table.places(),
             _ => 0,
@@ -93,7 +85,7 @@ impl Sender {
                 _ => attributes.max_message_bytes,
             },
             wrs: Box::new([SendWr::EMPTY; BATCH]),
-            sges: vec![empty; BATCH * segments].into_boxed_slice(),
+            sges: vec![Sge::EMPTY; BATCH * segments].into_boxed_slice(),
             handles: vec![None; handles].into_boxed_slice(),
             connect: ConnectAttributes::default(),
             peer_answers: 1,
@@ -111,28 +103,13 @@ impl Sender {
         requests: &[Request<'_>],
     ) -> Result<(), PostError> {
         for (at, batch) in requests.chunks(BATCH).enumerate() {
-            let mut refusal = None;
-            let mut count = 0;
-            for request in batch {
-                match self.prepare(count, request) {
-                    Ok(()) => count += 1,
-                    Err(kind) => {
-                        refusal = Some(kind);
-                        break;
-                    }
-                }
-            }
-            self.hand_over(pair, count)
-                .map_err(|(index, kind)| PostError {
-                    index: at * BATCH + index,
-                    kind,
-                })?;
-            if let Some(kind) = refusal {
-                return Err(PostError {
-                    index: at * BATCH + count,
-                    kind,
-                });
-            }
+            let error = |(index, kind)| PostError {
+                index: at * BATCH + index,
+                kind,
+            };
+            let (count, prepared) = prepare_all(batch, |at, request| self.prepare(at, request));
+            self.hand_over(pair, count).map_err(error)?;
+            prepared.map_err(|kind| error((count, kind)))?;
         }
         Ok(())
     }
@@ -154,12 +131,7 @@ impl Sender {
             }
             Payload::Segments(segments) => {
                 for (sge, segment) in sges.iter_mut().zip(segments) {
-                    let start = segment.region.memory().start().as_ptr() as u64;
-                    *sge = Sge {
-                        address: start + segment.offset as u64,
-                        length: segment.length as u32,
-                        lkey: segment.region.lkey(),
-                    };
+                    *sge = Sge::of(segment);
                 }
                 (segments.len(), 0)
             }
@@ -227,26 +199,7 @@ impl Sender {
                 bytes.len()
             }
             Payload::Segments(segments) => {
-                if segments.len() > self.segments {
-                    return Err(PostErrorKind::Segments {
-                        count: segments.len(),
-                        limit: self.segments,
-                    });
-                }
-                let mut sum = 0usize;
-                for (at, segment) in segments.iter().enumerate() {
-                    let inside = segment
-                        .region
-                        .memory()
-                        .contains(segment.offset, segment.length);
-                    let inside = inside && segment.region.belongs_to(&self.domain);
-                    let written = fetches && segment.length > 0;
-                    if !inside || written && !segment.region.access().contains(Access::LOCAL_WRITE)
-                    {
-                        return Err(PostErrorKind::Segment(at));
-                    }
-                    sum = sum.saturating_add(segment.length);
-                }
+                let sum = check_segments(segments, self.segments, &self.domain, fetches)?;
                 if verb == Verbs::ATOMIC && !(segments.len() == 1 && sum == 8) {
                     return Err(unfit);
                 }

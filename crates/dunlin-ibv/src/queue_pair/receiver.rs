@@ -2,18 +2,14 @@
 
 use std::sync::Arc;
 
-use dunlin_verbs::{
-    Access, CompletionOpcode, PostError, PostErrorKind, ReceiveRequest, Region, Transport,
-};
+use dunlin_verbs::{CompletionOpcode, PostError, PostErrorKind, ReceiveRequest, Transport};
 
+use super::batch::{check_segments, prepare_all, BATCH};
 use super::post::kind;
 use crate::device::Domain;
 use crate::region::IbvRegion;
 use crate::sys::types::{ReceiveWr, Sge};
 use crate::work_table::WorkTable;
-
-/// Number of RECEIVEs passed to the provider with one call.
-const BATCH: usize = 32;
 
 /// A receive queue: its limits and space for a batch.
 pub(crate) struct Receiver {
@@ -35,11 +31,6 @@ unsafe impl Send for Receiver {}
 
 impl Receiver {
     pub(crate) fn new(table: Arc<WorkTable>, domain: &Arc<Domain>, segments: usize) -> Self {
-        let empty = Sge {
-            address: 0,
-            length: 0,
-            lkey: 0,
-        };
         let wr = ReceiveWr {
             id: 0,
             next: std::ptr::null_mut(),
@@ -51,7 +42,7 @@ impl Receiver {
             domain: Arc::clone(domain),
             segments,
             wrs: Box::new([wr; BATCH]),
-            sges: vec![empty; BATCH * segments].into_boxed_slice(),
+            sges: vec![Sge::EMPTY; BATCH * segments].into_boxed_slice(),
         }
     }
 
@@ -66,17 +57,7 @@ impl Receiver {
                 index: at * BATCH + index,
                 kind,
             };
-            let mut refusal = None;
-            let mut count = 0;
-            for request in batch {
-                match self.prepare(count, request) {
-                    Ok(()) => count += 1,
-                    Err(kind) => {
-                        refusal = Some(kind);
-                        break;
-                    }
-                }
-            }
+            let (count, prepared) = prepare_all(batch, |at, request| self.prepare(at, request));
             if count > 0 {
                 let first = self.chain(count);
                 let mut bad = std::ptr::null_mut();
@@ -91,9 +72,7 @@ impl Receiver {
                     return Err(error(refused, kind(errno, self.table.limit(), transport)));
                 }
             }
-            if let Some(kind) = refusal {
-                return Err(error(count, kind));
-            }
+            prepared.map_err(|kind| error(count, kind))?;
         }
         Ok(())
     }
@@ -103,31 +82,13 @@ impl Receiver {
         at: usize,
         request: &ReceiveRequest<'_, IbvRegion>,
     ) -> Result<(), PostErrorKind> {
-        if request.segments.len() > self.segments {
-            return Err(PostErrorKind::Segments {
-                count: request.segments.len(),
-                limit: self.segments,
-            });
-        }
+        let sum = check_segments(request.segments, self.segments, &self.domain, true)?;
         let sges = &mut self.sges[at * self.segments..][..self.segments];
-        let mut sum = 0;
         for (index, (sge, segment)) in sges.iter_mut().zip(request.segments).enumerate() {
-            let memory = segment.region.memory();
-            let writable = segment.region.access().contains(Access::LOCAL_WRITE);
-            let Ok(length) = u32::try_from(segment.length) else {
-                return Err(PostErrorKind::Segment(index));
-            };
-            let inside = memory.contains(segment.offset, segment.length);
-            let ours = segment.region.belongs_to(&self.domain);
-            if !inside || !ours || !writable && length > 0 {
+            if u32::try_from(segment.length).is_err() {
                 return Err(PostErrorKind::Segment(index));
             }
-            *sge = Sge {
-                address: memory.start().as_ptr() as u64 + segment.offset as u64,
-                length,
-                lkey: segment.region.lkey(),
-            };
-            sum += segment.length;
+            *sge = Sge::of(segment);
         }
         let first = sges.as_mut_ptr();
         let full = PostErrorKind::Full {
