@@ -37,6 +37,22 @@ pub(in crate::connection) struct Message {
     pub(in crate::connection) failure: Option<Failure>,
 }
 
+impl Message {
+    /// Takes its next bytes, at most `chunk`, to be sent; `id` is its own.
+    fn cut(&mut self, id: u64, chunk: u32) -> Piece {
+        let offset = self.sent;
+        let bytes = chunk.min(self.bytes - offset);
+        self.sent += bytes;
+        self.open += 1;
+        self.all_sent = self.sent == self.bytes;
+        Piece {
+            message: MessageId(id),
+            offset,
+            bytes,
+        }
+    }
+}
+
 /// A SEND that has no number yet.
 #[derive(Debug)]
 pub(in crate::connection) struct NewSend {

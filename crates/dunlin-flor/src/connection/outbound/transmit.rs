@@ -2,7 +2,7 @@
 //! are written (Flor §3.2).
 
 use super::{Carried, NewSend, Outbound, Send, State, Work, Write};
-use crate::connection::action::{MessageId, Piece, Verb, WorkRequest};
+use crate::connection::action::{Verb, WorkRequest};
 use crate::connection::context::Context;
 use crate::number::{GlobalNumber, SendNumber, WriteNumber};
 use crate::wire::{Content, Header, SEND_HEADER_BYTES};
@@ -114,25 +114,17 @@ impl Outbound {
             message.number = next;
             self.next_sent = next.wrapping_add(1);
         }
-        let offset = message.sent;
-        let bytes = chunk.min(message.bytes - offset);
-        message.sent += bytes;
-        message.open += 1;
-        message.all_sent = message.sent == message.bytes;
+        let piece = message.cut(id, chunk);
         if message.all_sent {
             self.small.pop_front();
         }
         Some(NewSend {
             content: Content::Fragment {
                 message: message.number,
-                offset,
+                offset: piece.offset,
                 total: message.bytes,
             },
-            piece: Some(Piece {
-                message: MessageId(id),
-                offset,
-                bytes,
-            }),
+            piece: Some(piece),
             message: Some(id),
             parent: None,
         })
@@ -150,27 +142,19 @@ impl Outbound {
         if !fits(message.bytes - message.sent) {
             return None;
         }
-        let offset = message.sent;
-        let bytes = chunk.min(message.bytes - offset);
-        message.sent += bytes;
-        message.open += 1;
-        message.all_sent = message.sent == message.bytes;
-        let remote = message.place?.plus(offset.into());
+        let piece = message.cut(id, chunk);
+        let remote = message.place?.plus(piece.offset.into());
         let mut number = WriteNumber {
             hint: false,
             message: message.number,
-            offset_units: offset / cx.modules.chunking.unit_bytes(),
+            offset_units: piece.offset / cx.modules.chunking.unit_bytes(),
         };
         if message.all_sent {
             self.granted.pop_front();
         }
         let key = cx.config.layout.encode(number);
-        let piece = Piece {
-            message: MessageId(id),
-            offset,
-            bytes,
-        };
-        let (global, hint) = self.post(cx, now_ns, Carried::Write(key), Some(id), bytes.into());
+        let bytes = piece.bytes.into();
+        let (global, hint) = self.post(cx, now_ns, Carried::Write(key), Some(id), bytes);
         self.writes.insert(
             key,
             Write {
