@@ -151,11 +151,7 @@ impl Transaction {
     /// Reads keys that have not been read yet, or locks them.
     fn fetch(&mut self, keys: &[Key], lock: bool) -> Result<(), DatabaseError> {
         self.check()?;
-        let coordinator = self
-            .driver
-            .as_ref()
-            .and_then(|d| d.coordinator(self.id.slot));
-        let Some(seen) = coordinator.map(crate::Coordinator::view) else {
+        let Some(seen) = seen(self.driver.as_ref(), self.id) else {
             return Err(DatabaseError::Over);
         };
         match self.set.missing(keys, lock, |key| seen.has(key)) {
@@ -169,11 +165,7 @@ impl Transaction {
         table: &Table<K, V>,
         key: &Key,
     ) -> Result<Option<V>, DatabaseError> {
-        let coordinator = self
-            .driver
-            .as_ref()
-            .and_then(|d| d.coordinator(self.id.slot));
-        let seen = coordinator.map(crate::Coordinator::view);
+        let seen = seen(self.driver.as_ref(), self.id);
         self.set.value(table, key, seen)
     }
 
@@ -231,6 +223,12 @@ impl Transaction {
         self.failure = Some(error);
         Err(again)
     }
+}
+
+/// What a transaction has read so far, unless it is over.
+fn seen(driver: Option<&Driver>, id: TransactionId) -> Option<View<'_>> {
+    let coordinator = driver?.coordinator(id.slot)?;
+    Some(coordinator.view())
 }
 
 impl Drop for Transaction {
