@@ -1,6 +1,9 @@
 //! What a requester was told has failed does not happen afterwards, in virtual time: its memory may hold something else
 //! by then, and it may have asked again elsewhere.
 
+#[path = "common/end.rs"]
+mod end;
+
 use dunlin_flor::connection::Deployment;
 use dunlin_flor::device::{FlorCompletionQueue, FlorConfig, FlorDevice, FlorQueuePair, FlorRegion};
 use dunlin_sim::{
@@ -8,9 +11,11 @@ use dunlin_sim::{
 };
 use dunlin_verbs::{
     Access, Completion, CompletionQueue, CompletionStatus, ConnectAttributes, Device, Operation,
-    Payload, QueuePair, QueuePairConfig, QueuePairState, ReceiveQueue, ReceiveRequest, Region,
-    RemoteAddress, RemoteKey, Segment, SendFlags, SendRequest, Transport,
+    Payload, QueuePair, QueuePairState, ReceiveRequest, Region, RemoteAddress, RemoteKey, Segment,
+    SendFlags, SendRequest,
 };
+
+use end::end;
 
 const BEFORE: u8 = 1;
 const AFTER: u8 = 2;
@@ -24,19 +29,7 @@ struct End {
 impl End {
     fn new(device: &FlorDevice<SimDevice>, bytes: usize) -> Self {
         let domain = device.create_protection_domain().expect("a domain");
-        let queue = device.create_completion_queue(16, None).expect("a queue");
-        let config = QueuePairConfig {
-            transport: Transport::ReliableConnection,
-            send_completions: &queue,
-            receive_completions: &queue,
-            send_requests: 4,
-            receive_queue: ReceiveQueue::Own(4),
-            segments: 1,
-            inline_bytes: 0,
-        };
-        let pair = device.create_queue_pair(&domain, &config);
-        let mut pair = pair.expect("a queue pair");
-        pair.to_init(Access::all()).expect("Init");
+        let (pair, queue) = end(device, &domain);
         let region = device.allocate_region(&domain, bytes, Access::all());
         let region = region.expect("a region");
         Self {

@@ -1,14 +1,17 @@
 //! The first queue pair below a logical one is alone until the peer has answered, so it is given as long as the
 //! attributes of the connection say: Flor's own two retries are for queue pairs that have backups.
 
+#[path = "common/end.rs"]
+mod end;
+
 use std::time::{Duration, Instant};
 
 use dunlin_flor::connection::Deployment;
 use dunlin_flor::device::{FlorCompletionQueue, FlorConfig, FlorDevice, FlorQueuePair};
 use dunlin_shm::{ShmConfig, ShmDevice};
 use dunlin_verbs::{
-    Access, Completion, CompletionQueue, ConnectAttributes, Device, Operation, Payload, QueuePair,
-    QueuePairConfig, ReceiveQueue, ReceiveRequest, SendFlags, SendRequest, Transport,
+    Completion, CompletionQueue, ConnectAttributes, Device, Operation, Payload, QueuePair,
+    ReceiveRequest, SendFlags, SendRequest,
 };
 
 /// How long a run may take before it counts as standing still.
@@ -26,20 +29,7 @@ fn end() -> (Pair, Queue) {
     let config = FlorConfig::new(Deployment::IntraPodLossless);
     let device = FlorDevice::new(below, config).expect("Flor's device");
     let domain = device.create_protection_domain().expect("a domain");
-    let queue = device.create_completion_queue(16, None).expect("a queue");
-    let config = QueuePairConfig {
-        transport: Transport::ReliableConnection,
-        send_completions: &queue,
-        receive_completions: &queue,
-        send_requests: 4,
-        receive_queue: ReceiveQueue::Own(4),
-        segments: 1,
-        inline_bytes: 8,
-    };
-    let pair = device.create_queue_pair(&domain, &config);
-    let mut pair = pair.expect("a queue pair");
-    pair.to_init(Access::all()).expect("Init");
-    (pair, queue)
+    end::end(&device, &domain)
 }
 
 fn connect(pair: &mut Pair, peer: &Pair) {

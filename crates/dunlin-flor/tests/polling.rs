@@ -1,6 +1,9 @@
 //! What looking at an empty completion queue takes of a core, and what it does for those that nobody looks at, in
 //! virtual time.
 
+#[path = "common/end.rs"]
+mod end;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +12,11 @@ use dunlin_flor::connection::Deployment;
 use dunlin_flor::device::{FlorCompletionQueue, FlorConfig, FlorDevice, FlorQueuePair};
 use dunlin_sim::{Cluster, HostParameters, NicParameters, SimDevice, SwitchParameters};
 use dunlin_verbs::{
-    thread, Access, Completion, CompletionQueue, ConnectAttributes, Device, Operation, Payload,
-    QueuePair, QueuePairConfig, ReceiveQueue, RemoteAddress, RemoteKey, SendFlags, SendRequest,
-    Transport,
+    thread, Completion, CompletionQueue, ConnectAttributes, Device, Operation, Payload, QueuePair,
+    RemoteAddress, RemoteKey, SendFlags, SendRequest,
 };
+
+use end::end;
 
 const LOOKS: u64 = 2_000;
 const WRITES: u64 = 50;
@@ -22,24 +26,6 @@ const RARELY_NS: u64 = 100_000;
 
 /// A queue pair and the queue that it alone completes to.
 type End = (FlorQueuePair<SimDevice>, FlorCompletionQueue<SimDevice>);
-
-fn end(device: &FlorDevice<SimDevice>) -> End {
-    let domain = device.create_protection_domain().expect("a domain");
-    let queue = device.create_completion_queue(16, None).expect("a queue");
-    let config = QueuePairConfig {
-        transport: Transport::ReliableConnection,
-        send_completions: &queue,
-        receive_completions: &queue,
-        send_requests: 4,
-        receive_queue: ReceiveQueue::Own(4),
-        segments: 1,
-        inline_bytes: 0,
-    };
-    let pair = device.create_queue_pair(&domain, &config);
-    let mut pair = pair.expect("a queue pair");
-    pair.to_init(Access::all()).expect("Init");
-    (pair, queue)
-}
 
 /// The hosts' devices, connected so many times. Who polls looks at all connections after `look_at_all_ns`.
 fn connected(connections: usize, look_at_all_ns: u64) -> (Cluster, Vec<[End; 2]>) {
@@ -52,7 +38,10 @@ fn connected(connections: usize, look_at_all_ns: u64) -> (Cluster, Vec<[End; 2]>
         FlorDevice::new(cluster.device(hosts[at]), config).expect("a device")
     });
     let connect = |_| {
-        let mut both = devices.each_ref().map(end);
+        let mut both = devices.each_ref().map(|device| {
+            let domain = device.create_protection_domain().expect("a domain");
+            end(device, &domain)
+        });
         let addresses = both.each_ref().map(|(pair, _)| pair.address());
         for (own, (pair, _)) in both.iter_mut().enumerate() {
             let attributes = ConnectAttributes::default();
