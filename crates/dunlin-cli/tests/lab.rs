@@ -342,6 +342,27 @@ fn the_hunt_replays_a_seed() {
 }
 
 #[test]
+fn a_hunt_prints_one_object() {
+    let hunt = |arguments: &[&str]| -> Value {
+        let output = lab(&[&["hunt", "--json", "--load", "rings"], arguments].concat());
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_str(&text(&output)).expect("one JSON object")
+    };
+    let found = hunt(&["--seeds", "2"]);
+    assert_eq!(found["seeds"], 2, "{found}");
+    for count in ["events", "messages", "succeeded"] {
+        assert!(found[count].as_u64() > Some(0), "{found}");
+    }
+    assert!(found["seconds"].as_f64() > Some(0.0), "{found}");
+    assert_eq!(found["failures"], serde_json::json!([]), "{found}");
+    assert!(found["environment"]["kernel"].is_string(), "{found}");
+    let one = hunt(&["--seed", "1"]);
+    let told = text(&lab(&["hunt", "--load", "rings", "--seed", "1"]));
+    let digest = one["outcome"]["digest"].as_str().expect("a digest");
+    assert!(told.contains(digest), "{told} {one}");
+}
+
+#[test]
 fn a_hunt_without_seeds_is_none() {
     let most = u64::MAX.to_string();
     for (option, value, limit) in [
