@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 /// The longest latency recorded exactly: a minute, in nanoseconds. Longer ones count as this.
 pub const LONGEST_NS: u64 = 60_000_000_000;
 
+/// Fewer latencies than this have no 99.9th percentile: it would be the slowest.
+const TAIL_FROM: u64 = 1_000;
+
 /// Latencies in nanoseconds, to about one part in a thousand.
 ///
 /// Recording allocates nothing. Serialized, it is the list of recorded values and their counts, so
@@ -23,8 +26,8 @@ pub struct Percentiles {
     pub p50: u64,
     /// 99 % were no slower.
     pub p99: u64,
-    /// 99.9 % were no slower.
-    pub p999: u64,
+    /// 99.9 % were no slower; `None` of fewer than 1,000.
+    pub p999: Option<u64>,
     /// The slowest.
     pub max: u64,
 }
@@ -83,7 +86,7 @@ impl Latencies {
         Percentiles {
             p50: self.histogram.value_at_quantile(0.5),
             p99: self.histogram.value_at_quantile(0.99),
-            p999: self.histogram.value_at_quantile(0.999),
+            p999: (self.count() >= TAIL_FROM).then(|| self.histogram.value_at_quantile(0.999)),
             max: self.histogram.max(),
         }
     }
@@ -122,6 +125,17 @@ mod tests {
     #[test]
     fn percentiles_of_nothing_are_zero() {
         assert_eq!(Latencies::new().percentiles(), Percentiles::default());
+    }
+
+    #[test]
+    fn few_latencies_have_no_far_tail() {
+        let mut latencies = Latencies::new();
+        latencies.record_many(5, 998);
+        latencies.record(1_700);
+        assert_eq!(latencies.percentiles().p999, None);
+        assert_eq!(latencies.percentiles().max, 1_700);
+        latencies.record(5);
+        assert_eq!(latencies.percentiles().p999, Some(5));
     }
 
     #[test]

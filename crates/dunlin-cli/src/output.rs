@@ -185,7 +185,7 @@ fn report_table(report: &Report) -> Table {
         both.map(|(b, r)| (nanoseconds(b.latency_ns), r.latency)),
     );
     row("latency p99", nanoseconds(latency.p99 as f64), None);
-    row("latency p99.9", nanoseconds(latency.p999 as f64), None);
+    row("latency p99.9", tail(latency.p999), None);
     row("latency max", nanoseconds(latency.max as f64), None);
     row("errors", report.errors.to_string(), None);
     let setting = &report.setting;
@@ -254,6 +254,11 @@ fn scaled(value: f64, steps: &[(f64, &str)]) -> String {
 /// Formats a figure that may not have been measured.
 pub fn measured(value: Option<f64>, shown: fn(f64) -> String) -> String {
     value.map_or_else(|| "not measured".to_owned(), shown)
+}
+
+/// Formats the 99.9th percentile, which few operations do not have.
+pub fn tail(p999: Option<u64>) -> String {
+    p999.map_or_else(|| "-".to_owned(), |ns| nanoseconds(ns as f64))
 }
 
 /// Formats a duration.

@@ -65,12 +65,10 @@ impl Survey {
         )
     }
 
-    /// One figure's median; 0 for a name that there is not.
-    pub fn median(&self, name: &str) -> f64 {
-        self.figures
-            .iter()
-            .find(|figure| figure.name == name)
-            .map_or(0.0, |figure| figure.median)
+    /// One figure's median, if there is such a figure.
+    pub fn median(&self, name: &str) -> Option<f64> {
+        let found = self.figures.iter().find(|figure| figure.name == name);
+        found.map(|figure| figure.median)
     }
 }
 
@@ -109,36 +107,34 @@ pub fn survey(duration: Duration, mut progress: impl FnMut(f64, &str)) -> io::Re
 }
 
 fn figures(probe: &Probe, found: &[Found]) -> Vec<Figure> {
-    let figure = |suffix: &str, what: &str, pick: &dyn Fn(&Found) -> f64| {
-        let mut values: Vec<f64> = found.iter().map(pick).collect();
+    // Of the rounds that have the figure; none where none has.
+    let figure = |suffix: &str, what: &str, pick: fn(&Percentiles) -> Option<u64>| {
+        let picked = |found: &Found| match found {
+            Found::RoundTrip(trip) => pick(trip).map(|ns| ns as f64),
+            Found::One(value) => Some(*value),
+        };
+        let mut values: Vec<f64> = found.iter().filter_map(picked).collect();
         values.sort_by(f64::total_cmp);
-        Figure {
+        (!values.is_empty()).then(|| Figure {
             name: format!("{}{suffix}", probe.name),
             what: format!("{}{what}", probe.what),
             unit: probe.unit,
             median: median(&values),
             low: values.first().copied().unwrap_or(0.0),
             high: values.last().copied().unwrap_or(0.0),
-        }
+        })
     };
-    let trip = |found: &Found, pick: fn(&Percentiles) -> u64| match found {
-        Found::RoundTrip(trip) => pick(trip) as f64,
-        Found::One(value) => *value,
-    };
-    if probe.unit == Unit::Nanoseconds {
+    let figures = if probe.unit == Unit::Nanoseconds {
         vec![
-            figure("_p50_ns", ", p50", &|found| trip(found, |trip| trip.p50)),
-            figure("_p99_ns", ", p99", &|found| trip(found, |trip| trip.p99)),
-            figure("_p999_ns", ", p99.9", &|found| {
-                trip(found, |trip| trip.p999)
-            }),
-            figure("_max_ns", ", slowest", &|found| {
-                trip(found, |trip| trip.max)
-            }),
+            figure("_p50_ns", ", p50", |trip| Some(trip.p50)),
+            figure("_p99_ns", ", p99", |trip| Some(trip.p99)),
+            figure("_p999_ns", ", p99.9", |trip| trip.p999),
+            figure("_max_ns", ", slowest", |trip| Some(trip.max)),
         ]
     } else {
-        vec![figure("", "", &|found| trip(found, |trip| trip.p50))]
-    }
+        vec![figure("", "", |trip| Some(trip.p50))]
+    };
+    figures.into_iter().flatten().collect()
 }
 
 /// The median of sorted values: the middle one, or between the two middle ones; 0 of none.

@@ -90,7 +90,11 @@ pub fn sweep<D: Device>(
                 report.median_rate_per_s,
                 report.report.latency_ns.p50,
                 report.report.latency_ns.p99,
-                report.report.latency_ns.p999,
+                report
+                    .report
+                    .latency_ns
+                    .p999
+                    .map_or_else(String::new, |ns| ns.to_string()),
                 report.over_first.map_or("1".into(), |r| format!("{r:.3}")),
             ));
             // Raw WRITEs go where the eye compares: last and thin is up to the plot.

@@ -94,10 +94,13 @@ pub fn assert_report(output: &Output) -> Value {
         let figure = report[key].as_f64();
         assert!(figure.is_some_and(|figure| figure > 0.0), "{key}: {report}");
     }
-    for key in ["p50", "p99", "p999", "max"] {
+    for key in ["p50", "p99", "max"] {
         let ns = report["latency_ns"][key].as_u64();
         assert!(ns.is_some_and(|ns| ns > 0), "{key}: {report}");
     }
+    // Few operations have none.
+    let tail = &report["latency_ns"]["p999"];
+    assert!(tail.is_null() || tail.as_u64() > Some(0), "{report}");
     for key in ["threads", "outstanding", "size"] {
         let number = report[key].as_u64();
         assert!(number.is_some_and(|number| number > 0), "{key}: {report}");

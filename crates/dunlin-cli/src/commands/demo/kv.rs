@@ -76,7 +76,7 @@ pub(super) fn run(args: &Args, scans: bool) -> Result<(), Failure> {
         table.add_row(["rate", &output::rate(report.rate_per_s)]);
         table.add_row(["latency p50", &output::nanoseconds(latency.p50 as f64)]);
         table.add_row(["latency p99", &output::nanoseconds(latency.p99 as f64)]);
-        table.add_row(["latency p99.9", &output::nanoseconds(latency.p999 as f64)]);
+        table.add_row(["latency p99.9", &output::tail(latency.p999)]);
         table.add_row(["errors", &report.errors.to_string()]);
         table.add_row(["device", &format!("{} ({})", info.device, info.why)]);
         table.add_row(["pages", &info.pages]);

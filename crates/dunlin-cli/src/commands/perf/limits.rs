@@ -78,15 +78,16 @@ fn shown(figure: &Figure, value: f64) -> String {
 
 /// The headline is the bare ring pair with one request outstanding; everything is under `limits`.
 fn report(survey: &Survey) -> Report {
-    let rate_per_s = survey.median("ring_pipelined_1_per_s");
-    let latency = |percentile| survey.median(&format!("ring_round_trip_{percentile}_ns")) as u64;
+    let rate_per_s = survey.median("ring_pipelined_1_per_s").unwrap_or(0.0);
+    let known = |percentile| survey.median(&format!("ring_round_trip_{percentile}_ns"));
+    let latency = |percentile| known(percentile).unwrap_or(0.0) as u64;
     Report {
         rate_per_s,
         bytes_per_s: rate_per_s * 64.0,
         latency_ns: Percentiles {
             p50: latency("p50"),
             p99: latency("p99"),
-            p999: latency("p999"),
+            p999: known("p999").map(|ns| ns as u64),
             max: latency("max"),
         },
         errors: 0,

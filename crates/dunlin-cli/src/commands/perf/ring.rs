@@ -198,7 +198,7 @@ fn table(designs: &[RingReport]) -> comfy_table::Table {
             one.over_first.map_or("1".into(), |r| format!("{r:.3}")),
             output::nanoseconds(one.report.latency_ns.p50 as f64),
             output::nanoseconds(one.report.latency_ns.p99 as f64),
-            output::nanoseconds(one.report.latency_ns.p999 as f64),
+            output::tail(one.report.latency_ns.p999),
         ];
         if let Some(ratio) = one.report.ratio {
             row.push(format!("{:.2}", ratio.rate));

@@ -69,7 +69,7 @@ pub(super) fn print(reports: &[Report], json: bool) -> Result<(), Failure> {
                 output::bandwidth(report.bytes_per_s),
                 shown(latency.p50),
                 shown(latency.p99),
-                shown(latency.p999),
+                output::tail(latency.p999),
                 shown(latency.max),
             ]);
         }
