@@ -146,6 +146,13 @@ fn keys_and_values_are_any_bytes() {
         {"key_hex": "7a7afe", "value": "last"},
     ]);
     assert_eq!(serde_json::Value::from(entries), expected);
+    for (at, key) in [(0, "a\tb\nc"), (2, "raw")] {
+        for how in [&["--json"][..], &["--json", "--one-sided"]] {
+            let get = text(&dunlin(&[&kv[..], &["get", key], how].concat()));
+            let entry: serde_json::Value = serde_json::from_str(&get).expect("one object");
+            assert_eq!(entry, expected[at]);
+        }
+    }
     server.stop();
 }
 

@@ -6,7 +6,7 @@ mod common;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use common::{dunlin, failure, Folder, Serving, DUNLIN};
+use common::{assert_environment, dunlin, failure, object, Folder, Serving, DUNLIN};
 
 /// An export, which ends with the test.
 struct Exporting {
@@ -131,7 +131,24 @@ fn a_volume_is_made_used_checked_and_removed() {
         checked.starts_with("birds: 4096 blocks compared, "),
         "{checked}"
     );
+    let checked = object(&volume("check", &["--json"]));
+    assert_eq!(
+        (&checked["name"], &checked["blocks"]),
+        (&"birds".into(), &4096.into())
+    );
+    assert_eq!(checked["faults"], serde_json::json!([]), "{checked}");
+    assert_environment(&checked);
     assert_eq!(text(&volume("remove", &[])), "birds is removed\n");
+    let made = object(&volume("create", &["--size", "16MiB", "--json"]));
+    for (key, is) in [
+        ("blocks", 4096),
+        ("block_bytes", 4096),
+        ("copies", 3),
+        ("servers", 3),
+    ] {
+        assert_eq!(made[key], is, "{made}");
+    }
+    text(&volume("remove", &[]));
     let words = failure(&volume("check", &[]), 1);
     assert!(words.contains("no volume 'birds'"), "{words}");
     servers.into_iter().for_each(|server| server.stop());

@@ -43,6 +43,10 @@ pub enum Action {
         /// Print only its bytes, without a trailing newline
         #[arg(long)]
         raw: bool,
+        /// Print one JSON object as `scan --json` prints entries, with `key_hex` and `value_hex` for bytes that are not
+        /// UTF-8
+        #[arg(long, conflicts_with = "raw")]
+        json: bool,
     },
     /// Set the value of a key
     Put {
@@ -105,6 +109,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             key,
             one_sided,
             raw,
+            json,
         } => {
             let get = match one_sided {
                 true => kv::get_by_reads,
@@ -112,7 +117,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             };
             let value = get(&client, key.as_bytes()).map_err(failed)?;
             let mut line = value.ok_or_else(|| missing(key))?;
-            if !raw {
+            if *json {
+                line = json_line(key.as_bytes(), &line).into_bytes();
+            } else if !raw {
                 line.push(b'\n');
             }
             output::write(&line)?;

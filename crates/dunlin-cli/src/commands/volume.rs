@@ -6,6 +6,7 @@ use clap::Subcommand;
 use dunlin::{Address, CallError};
 use dunlin_volume::nbd::{Export, ExportError, NbdAddress};
 use dunlin_volume::{Volume, VolumeError, VolumeOptions, BLOCK_BYTES};
+use serde_json::json;
 
 use super::perf::parse_seconds;
 use super::{connect, Failure};
@@ -24,7 +25,7 @@ Examples:\n  \
   dunlin volume export birds --server $S --nbd unix:/run/birds.sock &\n  \
   fio --name=t --ioengine=nbd --uri='nbd+unix:///birds?socket=/run/birds.sock' \\\n      \
       --rw=randwrite --bs=4k --size=1g\n  \
-  dunlin volume check birds --server $S")]
+  dunlin volume check birds --server $S --json | jq .faults")]
 pub struct Args {
     #[command(subcommand)]
     action: Action,
@@ -41,6 +42,9 @@ pub enum Action {
         /// Size of the volume, a multiple of 4096 bytes
         #[arg(long, value_name = "BYTES", value_parser = parse_long_bytes(BLOCK_BYTES as u64..=1 << 44))]
         size: u64,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
     },
     /// Export a volume by NBD until Ctrl-C; a client that has it open is replaced
     Export {
@@ -56,6 +60,9 @@ pub enum Action {
     Check {
         #[command(flatten)]
         of: Which,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
     },
     /// Remove a volume from all of its servers
     Remove {
@@ -137,23 +144,41 @@ fn is_of_room(code: u32) -> bool {
 /// Runs the command.
 pub fn run(args: &Args) -> Result<(), Failure> {
     match &args.action {
-        Action::Create { of, size } => {
+        Action::Create { of, size, json } => {
             let shape = dunlin_volume::create(&of.name, *size, &of.addresses(), &of.options()?);
             let shape = shape.map_err(failed)?;
-            let (blocks, copies, servers) = (shape.blocks, shape.copies, shape.servers);
-            output::print(format_args!(
-                "{}: {blocks} blocks of {BLOCK_BYTES} bytes, {copies} copies on {servers} servers",
-                of.name
-            ))
+            let (name, blocks) = (&of.name, shape.blocks);
+            let (copies, servers) = (shape.copies, shape.servers);
+            match json {
+                true => output::print_json(&json!({
+                    "name": name,
+                    "blocks": blocks,
+                    "block_bytes": BLOCK_BYTES,
+                    "copies": copies,
+                    "servers": servers,
+                })),
+                false => output::print(format_args!(
+                    "{name}: {blocks} blocks of {BLOCK_BYTES} bytes, {copies} copies on {servers} servers"
+                )),
+            }
         }
         Action::Export { of, nbd } => export(of, nbd),
-        Action::Check { of } => {
+        Action::Check { of, json } => {
             let found = dunlin_volume::check(&of.name, &of.addresses(), &of.options()?);
             let found = found.map_err(failed)?;
-            output::print(format_args!(
-                "{}: {} blocks compared, {} were written",
-                of.name, found.blocks, found.written
-            ))?;
+            let name = &of.name;
+            let (blocks, written) = (found.blocks, found.written);
+            match json {
+                true => output::print_json(&json!({
+                    "name": name,
+                    "blocks": blocks,
+                    "written": written,
+                    "faults": &found.faults,
+                }))?,
+                false => output::print(format_args!(
+                    "{name}: {blocks} blocks compared, {written} were written"
+                ))?,
+            }
             if found.faults.is_empty() {
                 return Ok(());
             }
