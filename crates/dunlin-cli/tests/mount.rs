@@ -11,7 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use common::{Serving, DUNLIN};
+use common::{dunlin, failure, Serving, DUNLIN};
 use rustix::process::{kill_process, Pid, Signal};
 
 /// Servers, and a folder that the file system is mounted in.
@@ -296,6 +296,26 @@ fn a_write_without_privileges_takes_set_user_id_away() {
     set(0o6777);
     chown(&path, Some(7), None).unwrap();
     assert_eq!(mode(), 0o777);
+}
+
+/// A mount on a device that the user chose sees what one on the best device wrote; a device that is not there is named.
+#[test]
+fn a_mount_uses_the_device_that_is_asked_for() {
+    let Some(mut mounted) = mounted("device", &[]) else {
+        return;
+    };
+    std::fs::write(mounted.path().join("bird"), "dunlin").unwrap();
+    mounted.unmount();
+    let other = mounted.mount_in("other", &["--device", "roce"]);
+    let bird = std::fs::read(other.path.join("bird")).unwrap();
+    assert_eq!(bird, b"dunlin");
+    let none = [
+        "mount",
+        mounted.meta.address(),
+        mounted.folder.to_str().unwrap(),
+    ];
+    let words = failure(&dunlin(&[&none[..], &["--device", "ibv:none"]].concat()), 1);
+    assert!(words.contains("ibv:none"), "{words}");
 }
 
 #[test]

@@ -35,6 +35,9 @@ pub struct Args {
     /// Seconds for which an operation is retried while a server does not answer
     #[arg(long, default_value = "30", value_parser = parse_seconds, value_name = "SECONDS")]
     patience: Duration,
+    /// Use this device or fail (see `dunlin devices`)
+    #[arg(long, value_parser = connect::parse_device)]
+    device: Option<String>,
     /// Preset used for metadata calls [default: auto]
     #[arg(long)]
     preset: Option<Preset>,
@@ -59,6 +62,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let options = FsOptions {
         preset: connect::preset(args.preset),
+        device: connect::device(args.device.as_deref()).map(str::to_owned),
         patience: args.patience,
         secret: connect::secret(args.secret_file.as_ref())?,
     };

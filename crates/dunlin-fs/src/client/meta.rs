@@ -15,6 +15,9 @@ use crate::wire::{decode, encode, meta, Answer, Ask, Change, Envelope, Watch, Wa
 pub struct FsOptions {
     /// The RPC preset of metadata calls.
     pub preset: Preset,
+    /// The device to use for metadata and files, as [`ClientBuilder::device`] names it; `None` takes the best one that
+    /// client and server have.
+    pub device: Option<String>,
     /// The secret that the servers require.
     pub secret: Option<Secret>,
     /// Time for which an operation is retried while a server does not answer.
@@ -25,6 +28,7 @@ impl Default for FsOptions {
     fn default() -> Self {
         Self {
             preset: Preset::Auto,
+            device: None,
             secret: None,
             patience: Duration::from_secs(30),
         }
@@ -34,7 +38,10 @@ impl Default for FsOptions {
 impl FsOptions {
     /// The settings of an RPC client.
     pub(super) fn builder(&self) -> ClientBuilder {
-        let builder = Client::builder().preset(self.preset).deadline(CALL_WITHIN);
+        let mut builder = Client::builder().preset(self.preset).deadline(CALL_WITHIN);
+        if let Some(device) = &self.device {
+            builder = builder.device(device);
+        }
         match &self.secret {
             Some(secret) => builder.secret(secret.clone()),
             None => builder,

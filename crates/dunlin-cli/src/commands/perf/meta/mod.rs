@@ -193,6 +193,7 @@ fn measure_folder(args: &Args, folder: &std::path::Path) -> Result<Vec<Phase>, F
 fn measure(args: &Args, address: &str) -> Result<Vec<Phase>, Failure> {
     let options = FsOptions {
         preset: connect::preset(args.preset),
+        device: connect::device(None).map(str::to_owned),
         secret: connect::secret(args.secret_file.as_ref())?,
         ..FsOptions::default()
     };
