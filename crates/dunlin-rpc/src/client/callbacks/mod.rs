@@ -154,6 +154,10 @@ fn sleep(client: &Client, serving: &Serving, pause: Duration) {
 struct Registered {
     pipeline: Pipeline,
     heard: Heard,
+    /// The next request for the server, if it has found no room yet, and until when it is tried.
+    unsent: Option<(Vec<u8>, Instant)>,
+    /// The client's deadline: how long a request may find no room before the client registers again.
+    limit: Duration,
 }
 
 /// Answers of the server that have not been processed yet.
@@ -185,6 +189,8 @@ impl Registered {
         let mut new = Self {
             pipeline,
             heard: Heard::default(),
+            unsent: None,
+            limit,
         };
         new.submit(&Serving::stay(), STAY, until)?;
         new.submit(&Serving::next(), NEXT, until)?;
@@ -201,15 +207,27 @@ impl Registered {
         }
     }
 
-    /// Waits for a short time for a request of the server, and carries it out.
+    /// Waits for a short time for a request of the server, and carries it out; or for room for the next request, while
+    /// there is none.
     fn go_on(&mut self, serving: &Serving) -> Result<(), CallError> {
-        match self.wait(thread::now() + LOOK)? {
-            Some(words) => {
-                let next = serving.follow(&words)?;
-                self.submit(&next, NEXT, thread::now() + PATIENCE)
-            }
-            None => Ok(()),
+        let (next, until) = match self.unsent.take() {
+            Some(unsent) => unsent,
+            None => match self.wait(thread::now() + LOOK)? {
+                Some(words) => (serving.follow(&words)?, end_of(thread::now(), self.limit)),
+                None => return Ok(()),
+            },
+        };
+        if self.try_submit(&next, NEXT, until.min(thread::now() + LOOK))? {
+            return Ok(());
         }
+        if let Some(error) = self.heard.ended.take() {
+            return Err(error);
+        }
+        if thread::now() >= until {
+            return Err(CallError::DeadlineExceeded { after: self.limit });
+        }
+        self.unsent = Some((next, until));
+        Ok(())
     }
 
     /// The answer to the request for what is next, if it arrives until then.
@@ -249,6 +267,15 @@ impl Registered {
 
     fn submit(&mut self, ask: &[u8], tag: u64, until: Instant) -> Result<(), CallError> {
         let began = thread::now();
+        if self.try_submit(ask, tag, until)? {
+            return Ok(());
+        }
+        let after = until.saturating_duration_since(began);
+        Err(CallError::DeadlineExceeded { after })
+    }
+
+    /// As [`Registered::submit`]; `false` if it has found no room until then.
+    fn try_submit(&mut self, ask: &[u8], tag: u64, until: Instant) -> Result<bool, CallError> {
         // Other calls of the client may take up the room on a shared connection.
         while !self.pipeline.submit_here(CALLBACKS, ask, tag)? {
             let heard = &mut self.heard;
@@ -257,19 +284,53 @@ impl Registered {
                 thread::give_way();
             }
             if thread::now() >= until {
-                let after = until.saturating_duration_since(began);
-                return Err(CallError::DeadlineExceeded { after });
+                return Ok(false);
             }
         }
-        Ok(())
+        Ok(true)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use dunlin_bootstrap::Refusal;
+
+    use super::{Registered, Serving};
+    use crate::call::callbacks::Told;
+    use crate::error::CallError;
     use crate::{CallableClients, ChannelConfig, Client, ServeError, Server};
 
     const ECHO: u16 = 1;
+
+    /// The thread that keeps the registration looks in between whether it is to end.
+    #[test]
+    fn a_request_that_finds_no_room_is_given_up_after_the_deadline_of_the_client() {
+        const LIMIT: Duration = Duration::from_secs(1);
+        let callable = CallableClients::new(4);
+        let server = Server::bind("dunlin://127.0.0.1:0").unwrap();
+        let server = server.callable_clients(&callable).serve().unwrap();
+        // For the two that stay out, and no other.
+        let channel = ChannelConfig {
+            max_outstanding: 2,
+            ..ChannelConfig::default()
+        };
+        let builder = Client::builder().channel(channel).deadline(LIMIT);
+        let client = builder.connect(&server.address().to_string()).unwrap();
+        let serving = Serving::new("shm".to_owned(), |_| Err(Refusal::ShuttingDown));
+        let mut registered = Registered::new(&client, &serving).unwrap();
+        registered.heard.next = Some(Told::Welcome.encode());
+        let mut ended = registered.go_on(&serving);
+        while ended.is_ok() {
+            assert!(registered.unsent.is_some());
+            ended = registered.go_on(&serving);
+        }
+        assert!(
+            matches!(ended, Err(CallError::DeadlineExceeded { after }) if after == LIMIT),
+            "{ended:?}"
+        );
+    }
 
     #[test]
     fn a_client_that_may_have_too_few_calls_out_is_told_so() {
