@@ -328,6 +328,38 @@ fn a_future_that_has_time_is_answered_among_those_that_have_none() {
     assert_eq!(ended.as_deref().ok(), Some(&b"patient"[..]), "{ended:?}");
 }
 
+/// A handshake that takes longer than a pipeline's first attempt may take: later ones have more time.
+#[test]
+fn a_pipeline_goes_over_by_a_slow_handshake() {
+    let server = Server::bind("dunlin://127.0.0.1:0")
+        .unwrap()
+        .handle(ECHO, |request, reply| {
+            reply.write(&request.connection().to_le_bytes())
+        })
+        .serve()
+        .unwrap();
+    let way = Way::to(&server);
+    let client = way.connect(Client::builder().preset(Preset::Plain).deadline(NEVER));
+    let mut pipeline = client.pipeline().unwrap();
+    let mut connection = || {
+        let mut on = Vec::new();
+        assert!(pipeline.submit(ECHO, b"", 0).unwrap());
+        let waited = pipeline.wait(|_, answer| on.extend_from_slice(answer.unwrap()));
+        assert_eq!(waited.unwrap(), 1);
+        on
+    };
+    let former = connection();
+    // That makes one session in advance, which this thread takes.
+    client.change_preset(Preset::Erpc).unwrap();
+    client.call(ECHO, b"").unwrap();
+    way.slow_down(Duration::from_millis(300));
+    let started = Instant::now();
+    while connection() == former {
+        assert!(started.elapsed() < PATIENCE, "it keeps its lane");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// A thread that cannot get a lane of a new preset goes on with the former one: its calls keep most of their time, and
 /// few of them try to make the other.
 #[test]

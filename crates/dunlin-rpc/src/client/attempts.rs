@@ -10,9 +10,8 @@ use super::recipe::{Recipe, Successor};
 
 /// A first attempt may take the call's time divided by this: the rest is left to execute the call on the former lane.
 const SHARE: u32 = 2;
-/// Maximum duration of a first attempt, however much time the call has, and of any attempt that is not bounded by a
-/// call's time.
-pub(super) const LONGEST: Duration = Duration::from_secs(1);
+/// Maximum duration of a first attempt, however much time the call has.
+const FIRST: Duration = Duration::from_secs(1);
 /// Pause before the next attempt after the first failure, which doubles with each failure, and its maximum.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -52,10 +51,11 @@ impl Attempts {
     }
 
     /// The time that the next attempt may take, for a call with the deadline `limit`: twice that of the last failed
-    /// one, up to `most`, so that a slow handshake eventually succeeds.
-    pub(super) fn allowed(&self, limit: Duration, most: Duration) -> Duration {
-        let first = (limit / SHARE).min(LONGEST);
-        first.max(2 * self.allowed).min(most)
+    /// one, up to three quarters of `limit`, so that a slow handshake eventually succeeds. A pipeline's calls have its
+    /// client's deadline.
+    pub(super) fn allowed(&self, limit: Duration) -> Duration {
+        let first = (limit / SHARE).min(FIRST);
+        first.max(2 * self.allowed).min(limit / 4 * 3)
     }
 
     /// Records the failure of an attempt that began at `began` and was allowed to take `allowed`.

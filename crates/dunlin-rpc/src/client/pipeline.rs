@@ -14,7 +14,7 @@ use std::time::Duration;
 use dunlin_verbs::process::Owned;
 use dunlin_verbs::thread;
 
-use super::attempts::{self, Attempts};
+use super::attempts::Attempts;
 use super::recipe::{Recipe, Successor};
 use super::wait::{end_of, Waiter};
 use super::Core;
@@ -171,7 +171,7 @@ impl Pipeline {
             return;
         };
         let (recipe, began) = (client.recipe(), thread::now());
-        let allowed = self.attempts.allowed(self.deadline, attempts::LONGEST);
+        let allowed = self.attempts.allowed(self.deadline);
         let until = began + allowed;
         let spare = match self.recipe.is_replaced() {
             true => recipe.spares.take(),
