@@ -465,6 +465,25 @@ fn a_client_with_a_zone_for_good_needs_no_turns() {
     assert!(!ended.is_violation());
 }
 
+/// A READ whose completion was not taken stands for one that the client lets wait.
+#[test]
+fn requests_that_are_not_fetched_before_a_read_ends_are_no_arrival() {
+    let pools = Pools::new();
+    let (mut client, mut served) = pools.join(0);
+    request(&mut client, call(0, 0), b"fetched");
+    assert!(served.has_arrival());
+    assert!(served.warm_up(0).unwrap());
+    served.give_up_warm_up();
+    assert!(!served.wants_turn().unwrap());
+    assert!(!served.has_arrival(), "nothing can be done");
+    while !served.wants_turn().unwrap() {
+        served.progress().unwrap();
+    }
+    assert!(served.has_arrival());
+    begin_turn(&mut served, 0);
+    assert_eq!(taken(&mut served), [(call(0, 0), b"fetched".to_vec())]);
+}
+
 #[test]
 fn no_answer_waits_behind_a_block_that_is_used_again_and_again() {
     let pools = Pools::new();

@@ -304,11 +304,15 @@ impl<C: Channel> Connection<C> {
     /// Whether requests must wait in the ring, for room for answers or for memory.
     #[inline]
     fn is_full(&self) -> bool {
-        let fetches_enough = || {
-            self.fetching.len() >= MAX_FETCHES
-                || self.channel.fetching_bytes() >= MAX_FETCHING_BYTES
-        };
-        !self.backlog.is_empty() || (!self.fetching.is_empty() && fetches_enough())
+        !self.backlog.is_empty() || self.fetches_enough()
+    }
+
+    /// Whether no further long request may be fetched until the client has let a READ complete.
+    #[inline]
+    fn fetches_enough(&self) -> bool {
+        !self.fetching.is_empty()
+            && (self.fetching.len() >= MAX_FETCHES
+                || self.channel.fetching_bytes() >= MAX_FETCHING_BYTES)
     }
 
     /// Checks for what does not show in messages: that the client has gone without notice, completions, failures,
@@ -446,10 +450,11 @@ impl<C: Channel> Connection<C> {
     }
 
     /// Whether a message that can be taken has begun to arrive. If there is no room for its answer, it waits until the
-    /// client has read others, which wakes a sleeping poller.
+    /// client has read others, which wakes a sleeping poller; if enough requests are being fetched, until a READ has
+    /// completed, before which the poller pauses only briefly.
     #[inline]
     pub(in crate::server) fn has_arrival(&self) -> bool {
-        self.channel.has_arrival() && self.channel.may_have_room()
+        self.channel.has_arrival() && self.channel.may_have_room() && !self.fetches_enough()
             || self.admitted.as_ref().is_some_and(Admitted::has_news)
     }
 

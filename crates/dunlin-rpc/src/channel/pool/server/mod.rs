@@ -266,9 +266,9 @@ impl<D: Device> Channel for ServedPool<D> {
         if self.rings.is_some() {
             return self.scan.is_open();
         }
-        // An entry is read when the client has no zone.
+        // An entry is read when the client has no zone, and no READ that it lets wait.
         let has_news = match self.new_entry() {
-            Ok(entry) => entry.is_some() && self.place.is_none(),
+            Ok(entry) => entry.is_some() && self.place.is_none() && self.may_fetch(),
             Err(_) => true,
         };
         self.has_message() || has_news

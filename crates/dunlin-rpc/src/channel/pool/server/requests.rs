@@ -46,8 +46,12 @@ impl<D: Device> ServedPool<D> {
     /// When it has left.
     #[inline]
     pub(crate) fn wants_turn(&self) -> Result<bool, ChannelError> {
-        let may_fetch = self.late.is_none_or(|late| self.carrier.is_done(late));
-        Ok(self.place.is_none() && self.new_entry()?.is_some() && may_fetch)
+        Ok(self.place.is_none() && self.new_entry()?.is_some() && self.may_fetch())
+    }
+
+    /// Whether the READs of a turn that was given up, if any, have completed: only then requests are fetched again.
+    pub(super) fn may_fetch(&self) -> bool {
+        self.late.is_none_or(|late| self.carrier.is_done(late))
     }
 
     /// Handles a completion by which the peer announces a message.
