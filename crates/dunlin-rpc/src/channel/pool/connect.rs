@@ -441,6 +441,7 @@ impl<D: Device> UnconnectedServedPool<D> {
             late: None,
             next: [0; CALLS],
             words: [0; BLOCKS - CALLS],
+            held: None,
             working: 0,
             seen: [0; BLOCKS],
             parts: [0; BLOCKS],

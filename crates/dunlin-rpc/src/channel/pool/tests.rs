@@ -465,6 +465,28 @@ fn a_client_with_a_zone_for_good_needs_no_turns() {
     assert!(!ended.is_violation());
 }
 
+/// Both arrive during one poll, the call in a block that was checked already.
+#[test]
+fn a_call_is_taken_before_its_cancellation() {
+    let pools = Pools::new();
+    let (mut client, mut served) = pools.join_in(PoolMemory::Own(None));
+    served.scan.look_at_all();
+    assert_eq!(served.scan.next(), Some(0));
+    let given_up = call(0, 0);
+    request(&mut client, given_up, b"given up");
+    client.push(Kind::Cancel, 0, given_up, &[]);
+    client.flush().unwrap();
+    settle(&mut client);
+    let first = served.receive().unwrap().expect("a message");
+    assert_eq!((first.kind, first.call), (Kind::Request, given_up));
+    assert_eq!(served.payload(first), b"given up");
+    assert!(served.has_arrival(), "it is cancelled");
+    let second = served.receive().unwrap().expect("a message");
+    assert_eq!((second.kind, second.call), (Kind::Cancel, given_up));
+    assert_eq!(taken(&mut served), []);
+    assert!(!served.has_arrival());
+}
+
 /// A READ whose completion was not taken stands for one that the client lets wait.
 #[test]
 fn requests_that_are_not_fetched_before_a_read_ends_are_no_arrival() {

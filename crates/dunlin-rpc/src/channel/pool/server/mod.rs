@@ -97,6 +97,8 @@ pub(crate) struct ServedPool<D: Device> {
     /// The generation of the next call in each block, and the number of the next control message.
     pub(super) next: [u32; CALLS],
     pub(super) words: [u16; BLOCKS - CALLS],
+    /// A cancellation whose call was found after it, and comes first.
+    pub(super) held: Option<Header>,
     /// Calls that were taken and are not answered.
     pub(super) working: u32,
     /// The last seal seen in each block of the zone, and the number of polls that found an incomplete message.
@@ -231,6 +233,9 @@ impl<D: Device> Channel for ServedPool<D> {
 
     #[inline]
     fn receive(&mut self) -> Result<Option<Header>, ChannelError> {
+        if self.held.is_some() {
+            return Ok(self.held.take());
+        }
         let Some(place) = self.place.filter(|_| self.active && !self.told_over) else {
             return Ok(None);
         };
@@ -250,7 +255,10 @@ impl<D: Device> Channel for ServedPool<D> {
                 break;
             };
             if let Some(header) = self.take(place, block)? {
-                return Ok(Some(header));
+                return match header.kind {
+                    Kind::Cancel => self.after_its_call(place, header).map(Some),
+                    _ => Ok(Some(header)),
+                };
             }
         }
         D::charge(Work::Poll);
@@ -271,7 +279,7 @@ impl<D: Device> Channel for ServedPool<D> {
             Ok(entry) => entry.is_some() && self.place.is_none() && self.may_fetch(),
             Err(_) => true,
         };
-        self.has_message() || has_news
+        self.has_message() || has_news || self.held.is_some()
     }
 
     fn close(&mut self) {

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use dunlin_verbs::{Completion, Device, PeerMemory, Region, Work};
 
-use super::ServedPool;
+use super::{ServedPool, ANSWERS};
 use crate::channel::call_id::{generation_of, slot_of};
 use crate::channel::message::{Header, Kind};
 use crate::channel::pool::block::{Look, LINE_BYTES};
@@ -214,6 +214,27 @@ impl<D: Device> ServedPool<D> {
         self.load.requests += 1;
         self.load.bytes += u64::from(header.length);
         Ok(Some(header))
+    }
+
+    /// Blocks are checked in their order, which is not that in which messages are written: a call may be written into a
+    /// block that was checked already, and be given up before the poll reaches the block of its cancellation. Returns
+    /// the message that comes first.
+    #[cold]
+    pub(super) fn after_its_call(
+        &mut self,
+        place: u16,
+        cancel: Header,
+    ) -> Result<Header, ChannelError> {
+        let block = slot_of(cancel.call);
+        // Messages that are announced are known in the order in which they were written. The call needs an answer.
+        if self.rings.is_some() || block >= CALLS || !self.carrier.reserve(ANSWERS)? {
+            return Ok(cancel);
+        }
+        let Some(call) = self.take(place, block)? else {
+            return Ok(cancel);
+        };
+        self.held = Some(cancel);
+        Ok(call)
     }
 
     /// Takes a control message; it is answered here, which frees its block.
