@@ -12,6 +12,7 @@ mod blocking;
 mod call;
 mod callbacks;
 mod caller;
+mod cut;
 mod dice;
 mod faults;
 mod futures;
