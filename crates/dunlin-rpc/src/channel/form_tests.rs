@@ -7,7 +7,8 @@ use dunlin_shm::{ShmConfig, ShmDevice};
 use dunlin_verbs::{Device, Placement};
 
 use super::message::Kind;
-use super::ring::{RingChannel, UnconnectedRing};
+use super::opening::Opening;
+use super::ring::RingChannel;
 use super::Channel;
 use crate::ChannelConfig;
 
@@ -18,13 +19,13 @@ fn device(placement: Placement, writes_are_messages: bool) -> ShmDevice {
     ShmDevice::open(config).unwrap()
 }
 
-fn unconnected(device: &ShmDevice) -> UnconnectedRing<ShmDevice> {
+fn unconnected(device: &ShmDevice) -> Opening<RingChannel<ShmDevice>> {
     let wake = device.create_completion_channel().unwrap();
     let config = ChannelConfig {
         ring_bytes: 16 << 10,
         ..ChannelConfig::default()
     };
-    UnconnectedRing::new(device, &wake, &config).unwrap()
+    RingChannel::open(device, &wake, &config).unwrap()
 }
 
 fn bytes_of(number: u64) -> Vec<u8> {
@@ -69,10 +70,10 @@ fn a_writer_of_messages_and_one_that_stores_understand_each_other() {
 fn come_whole(left: &ShmDevice, right: &ShmDevice) {
     const MESSAGES: u64 = 5000;
     let (dialled, called) = (unconnected(left), unconnected(right));
-    let told = (dialled.address(), dialled.parameters());
-    let answer = (called.address(), called.parameters());
-    let mut called = called.join(&told.0, &told.1).unwrap();
-    let mut dialled = dialled.connect(&answer.0, &answer.1).unwrap();
+    let (address, parameters) = (called.address, called.parameters);
+    let mut called = (called.join)(&dialled.address, &dialled.parameters).unwrap();
+    let mut dialled = (dialled.join)(&address, &parameters).unwrap();
+    dialled.greet().unwrap();
     let patience = Instant::now() + Duration::from_secs(60);
     std::thread::scope(|scope| {
         scope.spawn(move || {

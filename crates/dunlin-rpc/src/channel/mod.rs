@@ -30,6 +30,7 @@ pub(crate) mod message_place;
 #[cfg(all(test, not(loom)))]
 mod model_tests;
 pub(crate) mod one_sided;
+pub(crate) mod opening;
 pub(crate) mod outbox;
 pub(crate) mod pool;
 pub(crate) mod rb2;

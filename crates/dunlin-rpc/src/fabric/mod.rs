@@ -17,11 +17,12 @@ use crate::admission::{self, credits::CREDITS_OF_MEMORY};
 use crate::call::lane::{Lane, Sleeper};
 use crate::channel::datagram::written::UnconnectedUplink;
 use crate::channel::datagram::{Endpoint, Protocol, Shared, UnconnectedSession};
-use crate::channel::pool::UnconnectedPool;
-use crate::channel::rb2::UnconnectedRb2;
-use crate::channel::ring::UnconnectedRing;
-use crate::channel::sent::UnconnectedSent;
-use crate::channel::Parameters;
+use crate::channel::opening::Opening;
+use crate::channel::pool::PoolChannel;
+use crate::channel::rb2::Rb2Channel;
+use crate::channel::ring::RingChannel;
+use crate::channel::sent::SentChannel;
+use crate::channel::Channel;
 use crate::config::{ChannelConfig, DatagramBatches};
 use crate::error::ServeError;
 use crate::lanes::channel_lane::ChannelLane;
@@ -29,7 +30,7 @@ use crate::lanes::datagram_lane::DatagramLane;
 use crate::lanes::{Owner, SessionSetup};
 use crate::server::service::{DeviceService, Service, ServiceSetup};
 use crate::sharing::lane::{RingSharedLane, SharedLane};
-use crate::sharing::maker::{LaneMaker, OpeningShared};
+use crate::sharing::maker::LaneMaker;
 use crate::sharing::ports::Ports;
 use crate::sharing::Discipline;
 
@@ -41,15 +42,15 @@ pub(crate) trait Fabric: Send + Sync + fmt::Debug {
     /// Limits and properties of the device.
     fn attributes(&self) -> &DeviceAttributes;
     /// Opens the client's side of a new lane.
-    fn open_lane(&self, config: &ChannelConfig) -> Result<Box<dyn OpeningLane>, VerbsError>;
+    fn open_lane(&self, config: &ChannelConfig) -> Result<Opening<Box<dyn Lane>>, VerbsError>;
     /// Opens the client's side of a new lane whose messages are SENDs.
-    fn open_sent(&self, config: &ChannelConfig) -> Result<Box<dyn OpeningLane>, VerbsError>;
+    fn open_sent(&self, config: &ChannelConfig) -> Result<Opening<Box<dyn Lane>>, VerbsError>;
     /// Opens the client's side of a new lane over RB²'s rings.
-    fn open_rb2(&self, config: &ChannelConfig) -> Result<Box<dyn OpeningLane>, VerbsError>;
+    fn open_rb2(&self, config: &ChannelConfig) -> Result<Opening<Box<dyn Lane>>, VerbsError>;
     /// Opens the client's side of a new lane over a message pool.
-    fn open_pool(&self, config: &ChannelConfig) -> Result<Box<dyn OpeningLane>, VerbsError>;
+    fn open_pool(&self, config: &ChannelConfig) -> Result<Opening<Box<dyn Lane>>, VerbsError>;
     /// Opens the client's side of a new datagram session.
-    fn open_session(&self, setup: SessionSetup) -> Result<Box<dyn OpeningLane>, VerbsError>;
+    fn open_session(&self, setup: SessionSetup) -> Result<Opening<Box<dyn Lane>>, VerbsError>;
     /// Starts a thread of a client.
     fn spawn(&self, name: &str, run: Box<dyn FnOnce() + Send>) -> std::io::Result<()>;
     /// Returns what makes the lanes of a connection handle.
@@ -58,20 +59,6 @@ pub(crate) trait Fabric: Send + Sync + fmt::Debug {
     fn address_for(&self, own: EndpointAddress, peer: &EndpointAddress) -> EndpointAddress;
     /// Starts the threads that serve clients over this device.
     fn serve(&self, setup: Arc<ServiceSetup>) -> Result<Box<dyn Service>, ServeError>;
-}
-
-/// A lane whose server is not known yet.
-pub(crate) trait OpeningLane: Send {
-    /// The lane's address, for the server.
-    fn address(&self) -> EndpointAddress;
-    /// What the server must know in addition.
-    fn parameters(&self) -> Parameters;
-    /// Connects the lane to the server.
-    fn connect(
-        self: Box<Self>,
-        peer: &EndpointAddress,
-        parameters: &Parameters,
-    ) -> Result<Box<dyn Lane>, VerbsError>;
 }
 
 /// Makes shared lanes over ring channels.
@@ -85,12 +72,31 @@ impl<D: Device> LaneMaker for RingMaker<D> {
         Box::new(self.wake.clone())
     }
 
-    fn open(&self, config: &ChannelConfig) -> Result<Box<dyn OpeningShared>, VerbsError> {
-        Ok(Box::new(UnconnectedRing::new(
-            &self.device,
-            &self.wake,
-            config,
-        )?))
+    fn open(
+        &self,
+        config: &ChannelConfig,
+        discipline: Discipline,
+        ports: &Arc<Ports>,
+    ) -> Result<Opening<Arc<dyn SharedLane>>, VerbsError> {
+        let opening = RingChannel::open(&self.device, &self.wake, config)?;
+        let ports = Arc::clone(ports);
+        Ok(opening.then(move |mut channel, parameters| {
+            let credits = match parameters.get(admission::CREDITS_PARAMETER) {
+                None => None,
+                Some(&credits) => match u32::try_from(credits) {
+                    Ok(credits @ 1..=CREDITS_OF_MEMORY) => Some(credits),
+                    _ => {
+                        let words = format!(
+                            "it grants {credits} credits: this version knows up to {CREDITS_OF_MEMORY}"
+                        );
+                        return Err(VerbsError::Peer(words));
+                    }
+                },
+            };
+            channel.greet()?;
+            let lane: Arc<dyn SharedLane> = Arc::new(RingSharedLane::new(channel, credits, discipline, &ports));
+            Ok(lane)
+        }))
     }
 
     fn spawn(&self, name: &str, run: Box<dyn FnOnce() + Send>) -> std::io::Result<()> {
@@ -106,40 +112,6 @@ impl<D: Device> LaneMaker for RingMaker<D> {
     }
 }
 
-impl<D: Device> OpeningShared for UnconnectedRing<D> {
-    fn address(&self) -> EndpointAddress {
-        self.address()
-    }
-
-    fn parameters(&self) -> Parameters {
-        self.parameters()
-    }
-
-    fn connect(
-        self: Box<Self>,
-        peer: &EndpointAddress,
-        parameters: &Parameters,
-        discipline: Discipline,
-        ports: &Arc<Ports>,
-    ) -> Result<Arc<dyn SharedLane>, VerbsError> {
-        let credits = match parameters.get(admission::CREDITS_PARAMETER) {
-            None => None,
-            Some(&credits) => match u32::try_from(credits) {
-                Ok(credits @ 1..=CREDITS_OF_MEMORY) => Some(credits),
-                _ => {
-                    let words = format!(
-                        "it grants {credits} credits: this version allows up to {CREDITS_OF_MEMORY}"
-                    );
-                    return Err(VerbsError::Peer(words));
-                }
-            },
-        };
-        let channel = UnconnectedRing::connect(*self, peer, parameters)?;
-        let lane = RingSharedLane::new(channel, credits, discipline, ports);
-        Ok(Arc::new(lane))
-    }
-}
-
 /// Any device with the verbs that ring channels need.
 #[derive(Debug)]
 pub(crate) struct DeviceFabric<D: Device>(pub(crate) D);
@@ -149,25 +121,25 @@ impl<D: Device> Fabric for DeviceFabric<D> {
         self.0.attributes()
     }
 
-    fn open_lane(&self, config: &ChannelConfig) -> Result<Box<dyn OpeningLane>, VerbsError> {
+    fn open_lane(&self, config: &ChannelConfig) -> Result<Opening<Box<dyn Lane>>, VerbsError> {
         let wake = self.0.create_completion_channel()?;
         let config = config.of_one_thread(self.attributes());
-        Ok(Box::new(UnconnectedRing::new(&self.0, &wake, &config)?))
+        Ok(lane(RingChannel::open(&self.0, &wake, &config)?))
     }
 
-    fn open_sent(&self, config: &ChannelConfig) -> Result<Box<dyn OpeningLane>, VerbsError> {
+    fn open_sent(&self, config: &ChannelConfig) -> Result<Opening<Box<dyn Lane>>, VerbsError> {
         let wake = self.0.create_completion_channel()?;
-        Ok(Box::new(UnconnectedSent::new(&self.0, &wake, config)?))
+        Ok(lane(SentChannel::open(&self.0, &wake, config)?))
     }
 
-    fn open_rb2(&self, config: &ChannelConfig) -> Result<Box<dyn OpeningLane>, VerbsError> {
+    fn open_rb2(&self, config: &ChannelConfig) -> Result<Opening<Box<dyn Lane>>, VerbsError> {
         let wake = self.0.create_completion_channel()?;
-        Ok(Box::new(UnconnectedRb2::new(&self.0, &wake, config)?))
+        Ok(lane(Rb2Channel::open(&self.0, &wake, config)?))
     }
 
-    fn open_pool(&self, config: &ChannelConfig) -> Result<Box<dyn OpeningLane>, VerbsError> {
+    fn open_pool(&self, config: &ChannelConfig) -> Result<Opening<Box<dyn Lane>>, VerbsError> {
         let wake = self.0.create_completion_channel()?;
-        Ok(Box::new(UnconnectedPool::new(&self.0, &wake, config)?))
+        Ok(lane(PoolChannel::open(&self.0, &wake, config)?))
     }
 
     fn spawn(&self, name: &str, run: Box<dyn FnOnce() + Send>) -> std::io::Result<()> {
@@ -181,7 +153,7 @@ impl<D: Device> Fabric for DeviceFabric<D> {
         }))
     }
 
-    fn open_session(&self, setup: SessionSetup) -> Result<Box<dyn OpeningLane>, VerbsError> {
+    fn open_session(&self, setup: SessionSetup) -> Result<Opening<Box<dyn Lane>>, VerbsError> {
         let batches = &setup.config.datagram_batches;
         let endpoint = match &setup.owner {
             Owner::Thread => endpoint_of_thread(&self.0, batches)?,
@@ -193,16 +165,25 @@ impl<D: Device> Fabric for DeviceFabric<D> {
         };
         let config = &setup.config;
         let calls = config.max_outstanding;
-        let session = UnconnectedSession::new(&endpoint, calls, config.max_message_bytes)?;
+        let mut session = UnconnectedSession::new(&endpoint, calls, config.max_message_bytes)?;
         let uplink = match setup.protocol {
             Protocol::Written => Some(UnconnectedUplink::new(&self.0)?),
             Protocol::Bare | Protocol::Driven => None,
         };
-        Ok(Box::new(OpeningSession {
-            session,
-            uplink,
-            setup,
-        }))
+        let mut parameters = session.parameters();
+        if let Some(uplink) = &uplink {
+            uplink.tell(&mut parameters);
+        }
+        Ok(Opening {
+            address: session.address(),
+            parameters,
+            join: Box::new(move |peer, parameters| {
+                let (theirs, server) = session.join(peer, parameters)?;
+                let uplink = uplink.map(|uplink| uplink.join(parameters)).transpose()?;
+                let lane = DatagramLane::new(&session, (&theirs, server), uplink, &setup);
+                Ok(Box::new(lane))
+            }),
+        })
     }
 
     fn address_for(&self, own: EndpointAddress, peer: &EndpointAddress) -> EndpointAddress {
@@ -212,6 +193,15 @@ impl<D: Device> Fabric for DeviceFabric<D> {
     fn serve(&self, setup: Arc<ServiceSetup>) -> Result<Box<dyn Service>, ServeError> {
         Ok(Box::new(DeviceService::start(self.0.clone(), setup)?))
     }
+}
+
+/// A lane over a channel that dials.
+fn lane<C: Channel + 'static>(opening: Opening<C>) -> Opening<Box<dyn Lane>> {
+    opening.then(|mut channel, _| {
+        channel.greet()?;
+        let lane: Box<dyn Lane> = Box::new(ChannelLane::new(channel));
+        Ok(lane)
+    })
 }
 
 fn new_endpoint<D: Device>(device: &D, batches: &DatagramBatches) -> Result<Shared<D>, VerbsError> {
@@ -266,115 +256,6 @@ fn endpoint_of_thread<D: Device>(
     let own = (here, Arc::downgrade(&known));
     let _ = ENDPOINTS.try_with(|held| held.borrow_mut().1.push(own));
     Ok(endpoint)
-}
-
-/// A datagram session whose server is not known yet.
-struct OpeningSession<D: Device> {
-    session: UnconnectedSession<D>,
-    uplink: Option<UnconnectedUplink<D>>,
-    setup: SessionSetup,
-}
-
-impl<D: Device> OpeningLane for OpeningSession<D> {
-    fn address(&self) -> EndpointAddress {
-        self.session.address()
-    }
-
-    fn parameters(&self) -> Parameters {
-        let mut parameters = self.session.parameters();
-        if let Some(uplink) = &self.uplink {
-            uplink.tell(&mut parameters);
-        }
-        parameters
-    }
-
-    fn connect(
-        mut self: Box<Self>,
-        peer: &EndpointAddress,
-        parameters: &Parameters,
-    ) -> Result<Box<dyn Lane>, VerbsError> {
-        let (theirs, server) = self.session.join(peer, parameters)?;
-        let uplink = self.uplink.take().map(|uplink| uplink.join(parameters));
-        let uplink = uplink.transpose()?;
-        let lane = DatagramLane::new(&self.session, (&theirs, server), uplink, &self.setup);
-        Ok(Box::new(lane))
-    }
-}
-
-impl<D: Device> OpeningLane for UnconnectedRing<D> {
-    fn address(&self) -> EndpointAddress {
-        self.address()
-    }
-
-    fn parameters(&self) -> Parameters {
-        self.parameters()
-    }
-
-    fn connect(
-        self: Box<Self>,
-        peer: &EndpointAddress,
-        parameters: &Parameters,
-    ) -> Result<Box<dyn Lane>, VerbsError> {
-        let channel = UnconnectedRing::connect(*self, peer, parameters)?;
-        Ok(Box::new(ChannelLane::new(channel)))
-    }
-}
-
-impl<D: Device> OpeningLane for UnconnectedSent<D> {
-    fn address(&self) -> EndpointAddress {
-        self.address()
-    }
-
-    fn parameters(&self) -> Parameters {
-        self.parameters()
-    }
-
-    fn connect(
-        self: Box<Self>,
-        peer: &EndpointAddress,
-        parameters: &Parameters,
-    ) -> Result<Box<dyn Lane>, VerbsError> {
-        let channel = UnconnectedSent::connect(*self, peer, parameters)?;
-        Ok(Box::new(ChannelLane::new(channel)))
-    }
-}
-
-impl<D: Device> OpeningLane for UnconnectedRb2<D> {
-    fn address(&self) -> EndpointAddress {
-        self.address()
-    }
-
-    fn parameters(&self) -> Parameters {
-        self.parameters()
-    }
-
-    fn connect(
-        self: Box<Self>,
-        peer: &EndpointAddress,
-        parameters: &Parameters,
-    ) -> Result<Box<dyn Lane>, VerbsError> {
-        let channel = UnconnectedRb2::connect(*self, peer, parameters)?;
-        Ok(Box::new(ChannelLane::new(channel)))
-    }
-}
-
-impl<D: Device> OpeningLane for UnconnectedPool<D> {
-    fn address(&self) -> EndpointAddress {
-        self.address()
-    }
-
-    fn parameters(&self) -> Parameters {
-        self.parameters()
-    }
-
-    fn connect(
-        self: Box<Self>,
-        peer: &EndpointAddress,
-        parameters: &Parameters,
-    ) -> Result<Box<dyn Lane>, VerbsError> {
-        let channel = UnconnectedPool::connect(*self, peer, parameters)?;
-        Ok(Box::new(ChannelLane::new(channel)))
-    }
 }
 
 /// The fabrics that a client or a server may use.

@@ -6,8 +6,8 @@ use dunlin_verbs::{Device, EndpointAddress, ENDPOINT_ADDRESS_BYTES};
 use crate::channel::datagram::packet::Head;
 use crate::channel::datagram::written::{UnconnectedUplink, Zone};
 use crate::channel::datagram::Greeting;
-use crate::channel::pool::UnconnectedPool;
-use crate::channel::ring::UnconnectedRing;
+use crate::channel::pool::PoolChannel;
+use crate::channel::ring::RingChannel;
 use crate::channel::Parameters;
 use crate::ChannelConfig;
 
@@ -53,23 +53,21 @@ impl FuzzedHandshake {
         };
         let (device, config) = (&self.device, &self.config);
         let wake = device.create_completion_channel().expect("a channel");
-        let ring = || UnconnectedRing::new(device, &wake, config).expect("a ring");
-        let pool = || UnconnectedPool::new(device, &wake, config).expect("a pool");
+        let ring = || RingChannel::open(device, &wake, config).expect("a ring");
+        let pool = || PoolChannel::open(device, &wake, config).expect("a pool");
         let uplink = || UnconnectedUplink::new(device).expect("an uplink");
         match kind % 5 {
             0 | 1 => {
                 let peer = ring();
-                let (address, said) = changed((peer.address(), peer.parameters()), changes);
+                let (address, said) = changed((peer.address, peer.parameters), changes);
                 // Dropped at once: what a joined channel does is the business of other targets.
-                let _ = match kind % 5 {
-                    0 => ring().join(&address, &said),
-                    _ => ring().connect(&address, &said),
-                };
+                let joined = (ring().join)(&address, &said);
+                let _ = joined.map(|mut ring| (kind % 5 == 1).then(|| ring.greet()));
             }
             2 => {
                 let peer = pool();
-                let (address, said) = changed((peer.address(), peer.parameters()), changes);
-                let _ = pool().connect(&address, &said);
+                let (address, said) = changed((peer.address, peer.parameters), changes);
+                let _ = (pool().join)(&address, &said).map(|mut pool| pool.greet());
             }
             3 => {
                 let mut said = Parameters::new();

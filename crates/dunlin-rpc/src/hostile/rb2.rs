@@ -5,7 +5,7 @@ use dunlin_verbs::{Device, EndpointAddress, QueuePair, Region};
 use super::pair::{Grant, Pair, MEMORY_BYTES};
 use super::{Door, Random, ECHO, LONG};
 use crate::channel::message::{Descriptor, Header, Kind};
-use crate::channel::rb2::UnconnectedRb2;
+use crate::channel::rb2::Rb2Channel;
 use crate::config::ChannelConfig;
 
 /// Offsets in the memory of a consumer.
@@ -32,8 +32,8 @@ impl<D: Device> Rb2<D> {
     pub(crate) fn open(device: &D, door: &Door, preset: &str, receives: usize) -> Self {
         let mut pair = Pair::new(device, receives);
         let wake = device.create_completion_channel().expect("an event");
-        let honest = UnconnectedRb2::new(device, &wake, &ChannelConfig::default());
-        let mut parameters = honest.expect("a channel").parameters();
+        let honest = Rb2Channel::open(device, &wake, &ChannelConfig::default());
+        let mut parameters = honest.expect("a channel").parameters;
         let own = pair.inlet.remote();
         for name in ["inlet-address", "ring-producer-0", "ring-consumer-0"] {
             parameters.insert(name.to_owned(), own.address);

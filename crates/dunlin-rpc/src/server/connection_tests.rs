@@ -15,7 +15,7 @@ use super::handler::{Execution, HandlerTable};
 use super::region::ServedRegions;
 use super::statistics::Counters;
 use crate::channel::message::Kind;
-use crate::channel::ring::{RingChannel, UnconnectedRing};
+use crate::channel::ring::RingChannel;
 use crate::channel::Channel;
 use crate::config::ChannelConfig;
 
@@ -51,13 +51,13 @@ impl Pair {
         };
         let ring = || {
             let wake = device.create_completion_channel().unwrap();
-            UnconnectedRing::new(device, &wake, &config).unwrap()
+            RingChannel::open(device, &wake, &config).unwrap()
         };
         let (dialled, called) = (ring(), ring());
-        let told = (dialled.address(), dialled.parameters());
-        let answer = (called.address(), called.parameters());
-        let called = called.join(&told.0, &told.1).unwrap();
-        let client = dialled.connect(&answer.0, &answer.1).unwrap();
+        let (address, parameters) = (called.address, called.parameters);
+        let called = (called.join)(&dialled.address, &dialled.parameters).unwrap();
+        let mut client = (dialled.join)(&address, &parameters).unwrap();
+        client.greet().unwrap();
         let mut handlers = HandlerTable::default();
         handlers.insert(
             LENGTH,

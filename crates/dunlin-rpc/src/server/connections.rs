@@ -15,9 +15,10 @@ use super::threads::{self, NewPoller, Started, ThreadGroup, Threads};
 use crate::admission::lane::Admitted;
 use crate::admission::redistribution::Admission;
 use crate::admission::{CREDITS_PARAMETER, LANE_PARAMETER, SENDER_PARAMETER};
-use crate::channel::rb2::{Rb2Channel, UnconnectedRb2};
-use crate::channel::ring::{RingChannel, UnconnectedRing};
-use crate::channel::sent::{SentChannel, UnconnectedSent};
+use crate::channel::opening::Opening;
+use crate::channel::rb2::Rb2Channel;
+use crate::channel::ring::RingChannel;
+use crate::channel::sent::SentChannel;
 use crate::channel::{Channel, Parameters};
 use crate::error::ServeError;
 
@@ -63,13 +64,13 @@ impl<C: Channel + 'static> ConnectionService<C> {
     }
 
     /// Assigns a new client to the poller with the fewest connections, or with the fewest of its `sender` if it uses
-    /// credits. `join` makes the channel.
+    /// credits. `open` makes this side of the channel.
     fn adopt(
         &self,
         sender: Option<(&Arc<Admission>, u64)>,
-        parameters: &Parameters,
+        (peer, parameters): (&EndpointAddress, &Parameters),
         caller: Caller,
-        join: impl FnOnce(&Wake<C>) -> Result<(C, Answer), VerbsError>,
+        open: impl FnOnce(&Wake<C>) -> Result<Opening<C>, VerbsError>,
     ) -> Result<Answer, VerbsError> {
         let started = self.started().map_err(threads::to_client)?;
         let against = match sender {
@@ -77,11 +78,13 @@ impl<C: Channel + 'static> ConnectionService<C> {
             None => Vec::new(),
         };
         let (index, poller) = started.least_by(|index| against.get(index).copied())?;
-        let (channel, mut answer) = join(poller.wake())?;
+        let mut opening = open(poller.wake())?;
+        let channel = (opening.join)(peer, parameters)?;
         let id = self.threads.setup().ids.next(0);
         let admitted = sender.map(|(admission, sender)| {
             let credits = u64::from(admission.credits().0);
-            answer.1.insert(CREDITS_PARAMETER.to_string(), credits);
+            let own = &mut opening.parameters;
+            own.insert(CREDITS_PARAMETER.to_string(), credits);
             // A client that numbers its lanes wrongly harms only itself.
             let number = parameters.get(LANE_PARAMETER).copied().unwrap_or(id);
             Admitted::new(admission, sender, number, index)
@@ -90,7 +93,7 @@ impl<C: Channel + 'static> ConnectionService<C> {
         let connection = Connection::new(id, index, channel, said, Arc::clone(&self.regions));
         let aborter = connection.channel.aborter();
         started.adopt(index, id, connection, aborter);
-        Ok(answer)
+        Ok((opening.address, opening.parameters))
     }
 }
 
@@ -110,10 +113,8 @@ impl<D: Device> ConnectionService<RingChannel<D>> {
             Some(_) => config.shared_by_many(wants_few(parameters)),
             None => config.of_one_thread(device.attributes()),
         };
-        self.adopt(sender, parameters, caller, |wake| {
-            let ring = UnconnectedRing::new(device, wake, &config)?;
-            let answer = (ring.address(), ring.parameters());
-            Ok((ring.join(peer, parameters)?, answer))
+        self.adopt(sender, (peer, parameters), caller, |wake| {
+            RingChannel::open(device, wake, &config)
         })
     }
 }
@@ -126,10 +127,8 @@ impl<D: Device> ConnectionService<SentChannel<D>> {
         caller: Caller,
     ) -> Result<Answer, VerbsError> {
         let (device, config) = (self.threads.device(), &self.threads.setup().channel);
-        self.adopt(None, parameters, caller, |wake| {
-            let sent = UnconnectedSent::new(device, wake, config)?;
-            let answer = (sent.address(), sent.parameters());
-            Ok((sent.join(peer, parameters)?, answer))
+        self.adopt(None, (peer, parameters), caller, |wake| {
+            SentChannel::open(device, wake, config)
         })
     }
 }
@@ -142,10 +141,8 @@ impl<D: Device> ConnectionService<Rb2Channel<D>> {
         caller: Caller,
     ) -> Result<Answer, VerbsError> {
         let (device, config) = (self.threads.device(), &self.threads.setup().channel);
-        self.adopt(None, parameters, caller, |wake| {
-            let rings = UnconnectedRb2::for_peer(device, wake, config, parameters)?;
-            let answer = (rings.address(), rings.parameters());
-            Ok((rings.join(peer, parameters)?, answer))
+        self.adopt(None, (peer, parameters), caller, |wake| {
+            Rb2Channel::open_for_peer(device, wake, config, parameters)
         })
     }
 }

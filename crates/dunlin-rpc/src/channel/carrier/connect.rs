@@ -251,7 +251,7 @@ impl<D: Device> UnconnectedCarrier<D> {
 
 impl<D: Device> Carrier<D> {
     /// Called by the dialling side: its peer is connected already, and is notified that this side is, too.
-    pub(in crate::channel) fn greet(&mut self) -> Result<(), VerbsError> {
+    pub(crate) fn greet(&mut self) -> Result<(), VerbsError> {
         self.met = true;
         self.dialled = true;
         self.wake_peer(0)

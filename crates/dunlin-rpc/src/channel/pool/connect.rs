@@ -15,6 +15,7 @@ use super::{
 };
 use crate::channel::carrier::{self, Arrivals, Inlet, Peer, UnconnectedCarrier};
 use crate::channel::message::DESCRIPTOR_BYTES;
+use crate::channel::opening::Opening;
 use crate::channel::Parameters;
 use crate::config::ChannelConfig;
 
@@ -131,21 +132,20 @@ fn told(
 }
 
 /// A client's side whose server is not known yet.
-#[derive(Debug)]
-pub(crate) struct UnconnectedPool<D: Device> {
+struct Unconnected<D: Device> {
     carrier: UnconnectedCarrier<D>,
     inlet: D::Region,
     requests: D::Region,
     secret: Secret,
 }
 
-impl<D: Device> UnconnectedPool<D> {
-    /// Creates the objects of one side. `wake` is raised when the server wakes it.
-    pub(crate) fn new(
+impl<D: Device> PoolChannel<D> {
+    /// Creates the objects of a client's side. `wake` is raised when the server wakes it.
+    pub(crate) fn open(
         device: &D,
         wake: &D::CompletionChannel,
         config: &ChannelConfig,
-    ) -> Result<Self, VerbsError> {
+    ) -> Result<Opening<Self>, VerbsError> {
         let eager = config.eager_bytes;
         let carrier = UnconnectedCarrier::new(device, wake, config, block_bytes(eager))?;
         let answers = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
@@ -154,21 +154,22 @@ impl<D: Device> UnconnectedPool<D> {
         let requests_bytes = zone_bytes(eager) + BLOCKS * SLOT_BYTES;
         let requests =
             device.allocate_region(&carrier.domain, requests_bytes, Access::REMOTE_READ)?;
-        Ok(Self {
+        let unconnected = Unconnected {
             carrier,
             inlet,
             requests,
             secret: Secret::of_sum(device)?,
+        };
+        Ok(Opening {
+            address: unconnected.carrier.address(),
+            parameters: unconnected.parameters(),
+            join: Box::new(|peer, parameters| unconnected.join(peer, parameters)),
         })
     }
+}
 
-    /// The address of this side for the server.
-    pub(crate) fn address(&self) -> EndpointAddress {
-        self.carrier.address()
-    }
-
-    /// The parameters that the server needs in addition to the address.
-    pub(crate) fn parameters(&self) -> Parameters {
+impl<D: Device> Unconnected<D> {
+    fn parameters(&self) -> Parameters {
         let places = [
             (parameter::INLET, self.inlet.remote()),
             (parameter::REQUESTS, self.requests.remote()),
@@ -177,7 +178,7 @@ impl<D: Device> UnconnectedPool<D> {
     }
 
     /// Connects it to the server, which is connected already.
-    pub(crate) fn connect(
+    fn join(
         self,
         peer: &EndpointAddress,
         parameters: &Parameters,
@@ -208,8 +209,7 @@ impl<D: Device> UnconnectedPool<D> {
             region: self.inlet,
             at: 0,
         };
-        let mut carrier = self.carrier.join(peer, inlet, theirs)?;
-        carrier.greet()?;
+        let carrier = self.carrier.join(peer, inlet, theirs)?;
         let eager = carrier.config.eager_bytes;
         let bytes = block_bytes(eager);
         Ok(PoolChannel {
@@ -280,8 +280,7 @@ pub(crate) struct Notifications<'a, Q> {
 }
 
 /// A server's side that is not connected to its client yet.
-#[derive(Debug)]
-pub(crate) struct UnconnectedServedPool<D: Device> {
+struct UnconnectedServed<D: Device> {
     carrier: UnconnectedCarrier<D>,
     inlet: D::Region,
     entry_at: usize,
@@ -293,14 +292,14 @@ pub(crate) struct UnconnectedServedPool<D: Device> {
     secret: Secret,
 }
 
-impl<D: Device> UnconnectedServedPool<D> {
-    /// Creates the objects of one side. `wake` is raised when the client wakes it.
-    pub(crate) fn new(
+impl<D: Device> ServedPool<D> {
+    /// Creates the objects of a server's side. `wake` is raised when the client wakes it.
+    pub(crate) fn open(
         device: &D,
         wake: &D::CompletionChannel,
         config: &ChannelConfig,
         memory: PoolMemory<'_, D::Region, D::CompletionQueue>,
-    ) -> Result<Self, VerbsError> {
+    ) -> Result<Opening<Self>, VerbsError> {
         let eager = config.eager_bytes;
         let rings = match &memory {
             PoolMemory::Own(rings) => rings.as_ref(),
@@ -345,7 +344,7 @@ impl<D: Device> UnconnectedServedPool<D> {
                 (own, entry_at, zones_at, places)
             }
         };
-        Ok(Self {
+        let unconnected = UnconnectedServed {
             carrier,
             inlet,
             entry_at,
@@ -355,16 +354,17 @@ impl<D: Device> UnconnectedServedPool<D> {
             has_own_zone,
             rings: rings.map(|rings| rings.client),
             secret,
+        };
+        Ok(Opening {
+            address: unconnected.carrier.address(),
+            parameters: unconnected.parameters(),
+            join: Box::new(|peer, parameters| unconnected.join(peer, parameters)),
         })
     }
+}
 
-    /// The address of this side for the client.
-    pub(crate) fn address(&self) -> EndpointAddress {
-        self.carrier.address()
-    }
-
-    /// The parameters that the client needs in addition to the address.
-    pub(crate) fn parameters(&self) -> Parameters {
+impl<D: Device> UnconnectedServed<D> {
+    fn parameters(&self) -> Parameters {
         let region = self.inlet.remote();
         let places = [
             (parameter::INLET, region.plus(self.entry_at as u64)),
@@ -380,7 +380,7 @@ impl<D: Device> UnconnectedServedPool<D> {
     }
 
     /// Connects it to the client.
-    pub(crate) fn join(
+    fn join(
         self,
         peer: &EndpointAddress,
         parameters: &Parameters,

@@ -8,7 +8,7 @@ use dunlin_verbs::{Device, Memory, Region};
 
 use super::block::{Blocks, Draft, Seals};
 use super::turn::{Entry, Turn};
-use super::{PoolChannel, PoolMemory, ServedPool, UnconnectedPool, UnconnectedServedPool, BLOCKS};
+use super::{PoolChannel, PoolMemory, ServedPool, BLOCKS};
 use crate::channel::call_id::call_id;
 use crate::channel::message::{Header, HEADER_BYTES};
 use crate::channel::{Channel, ChannelError};
@@ -41,16 +41,16 @@ impl FuzzedPool {
             false => PoolMemory::Own(None),
         };
         let wake = || device.create_completion_channel().expect("a channel");
-        let client = UnconnectedPool::new(device, &wake(), &config).expect("a pool");
-        let served = UnconnectedServedPool::new(device, &wake(), &config, memory).expect("a pool");
-        let told = (client.address(), client.parameters());
-        let answer = (served.address(), served.parameters());
+        let client = PoolChannel::open(device, &wake(), &config).expect("a pool");
+        let served = ServedPool::open(device, &wake(), &config, memory).expect("a pool");
+        let (address, parameters) = (served.address, served.parameters);
+        let served = (served.join)(&client.address, &client.parameters).expect("an honest client");
+        let mut client = (client.join)(&address, &parameters).expect("an honest server");
+        client.greet().expect("room for a WRITE");
         Self {
             by_turns,
-            served: served.join(&told.0, &told.1).expect("an honest client"),
-            client: client
-                .connect(&answer.0, &answer.1)
-                .expect("an honest server"),
+            served,
+            client,
             call: 0,
             draft: Draft::new(super::block_bytes(EAGER)),
         }

@@ -40,7 +40,7 @@ mod tests;
 mod turn;
 
 pub(crate) use client::PoolChannel;
-pub(crate) use connect::{Notifications, PoolMemory, UnconnectedPool, UnconnectedServedPool};
+pub(crate) use connect::{Notifications, PoolMemory};
 pub(crate) use server::ServedPool;
 
 /// Which client a zone belongs to, and how a server finds messages in it.

@@ -9,12 +9,12 @@ use super::client::State;
 use super::server::TurnLoad;
 use super::turn::Turn;
 use super::{
-    bits, block_bytes, zone_bytes, PoolChannel, PoolMemory, ServedPool, UnconnectedPool,
-    UnconnectedServedPool, BLOCKS, ENTRY_BYTES,
+    bits, block_bytes, zone_bytes, PoolChannel, PoolMemory, ServedPool, BLOCKS, ENTRY_BYTES,
 };
 use crate::channel::call_id::{call_id, slot_of};
 use crate::channel::carrier::Carrier;
 use crate::channel::message::{Header, Kind};
+use crate::channel::opening::Opening;
 use crate::channel::{Channel, ChannelError};
 use crate::ChannelConfig;
 
@@ -71,19 +71,20 @@ impl Pools {
         }
     }
 
-    fn unconnected(&self, memory: Zones<'_>) -> (UnconnectedPool<Shm>, UnconnectedServedPool<Shm>) {
+    #[allow(clippy::type_complexity)]
+    fn open(&self, memory: Zones<'_>) -> (Opening<PoolChannel<Shm>>, Opening<ServedPool<Shm>>) {
         let wake = || self.device.create_completion_channel().unwrap();
-        let client = UnconnectedPool::new(&self.device, &wake(), &config()).unwrap();
-        let served = UnconnectedServedPool::new(&self.device, &wake(), &config(), memory).unwrap();
+        let client = PoolChannel::open(&self.device, &wake(), &config()).unwrap();
+        let served = ServedPool::open(&self.device, &wake(), &config(), memory).unwrap();
         (client, served)
     }
 
     pub(super) fn join_in(&self, memory: Zones<'_>) -> (PoolChannel<Shm>, ServedPool<Shm>) {
-        let (client, served) = self.unconnected(memory);
-        let told = (client.address(), client.parameters());
-        let answer = (served.address(), served.parameters());
-        let mut served = served.join(&told.0, &told.1).unwrap();
-        let mut client = client.connect(&answer.0, &answer.1).unwrap();
+        let (client, served) = self.open(memory);
+        let (address, parameters) = (served.address, served.parameters);
+        let mut served = (served.join)(&client.address, &client.parameters).unwrap();
+        let mut client = (client.join)(&address, &parameters).unwrap();
+        client.greet().unwrap();
         served.carrier.met = true;
         settle(&mut client);
         settle(&mut served);
@@ -103,10 +104,10 @@ fn settle(carrier: &mut Carrier<Shm>) {
 #[test]
 fn a_pool_without_zones_is_refused() {
     let pools = Pools::new();
-    let (client, served) = pools.unconnected(pools.shared(0));
-    let mut said = served.parameters();
+    let (client, mut served) = pools.open(pools.shared(0));
+    let said = &mut served.parameters;
     said.insert("pool-zones".to_owned(), 0);
-    let error = client.connect(&served.address(), &said).unwrap_err();
+    let error = (client.join)(&served.address, said).unwrap_err();
     assert!(matches!(error, VerbsError::Peer(_)), "{error}");
 }
 

@@ -13,6 +13,7 @@ use dunlin_verbs::{Access, Device, EndpointAddress, Region, VerbsError};
 use super::Rb2Channel;
 use crate::channel::carrier::{self, Inlet, Peer, UnconnectedCarrier};
 use crate::channel::message::{DESCRIPTOR_BYTES, HEADER_BYTES};
+use crate::channel::opening::Opening;
 use crate::channel::Parameters;
 use crate::config::ChannelConfig;
 
@@ -39,8 +40,7 @@ const INLINE_BYTES: usize = 220;
 const INLET_BYTES: usize = 4096;
 
 /// A channel whose peer is not known yet.
-#[derive(Debug)]
-pub(crate) struct UnconnectedRb2<D: Device> {
+struct Unconnected<D: Device> {
     carrier: UnconnectedCarrier<D>,
     inlet: D::Region,
     slots: usize,
@@ -56,23 +56,23 @@ fn refused(error: ConfigError) -> VerbsError {
     }
 }
 
-impl<D: Device> UnconnectedRb2<D> {
+impl<D: Device> Rb2Channel<D> {
     /// Creates the objects of the dialling side. `wake` is raised when the peer wakes this channel.
-    pub(crate) fn new(
+    pub(crate) fn open(
         device: &D,
         wake: &D::CompletionChannel,
         config: &ChannelConfig,
-    ) -> Result<Self, VerbsError> {
+    ) -> Result<Opening<Self>, VerbsError> {
         Self::with_slots(device, wake, config, config.ring_bytes / SLOT_BYTES)
     }
 
     /// Creates the objects of the side that was dialled, with rings of the size that the peer has chosen.
-    pub(crate) fn for_peer(
+    pub(crate) fn open_for_peer(
         device: &D,
         wake: &D::CompletionChannel,
         config: &ChannelConfig,
         parameters: &Parameters,
-    ) -> Result<Self, VerbsError> {
+    ) -> Result<Opening<Self>, VerbsError> {
         let most = config.ring_bytes / SLOT_BYTES;
         let slots = carrier::number(parameters, WHAT, parameter::SLOTS, most)?;
         if !slots.is_power_of_two() || slots < SLOTS_MIN {
@@ -88,7 +88,7 @@ impl<D: Device> UnconnectedRb2<D> {
         wake: &D::CompletionChannel,
         config: &ChannelConfig,
         slots: usize,
-    ) -> Result<Self, VerbsError> {
+    ) -> Result<Opening<Self>, VerbsError> {
         let carrier = UnconnectedCarrier::new(device, wake, config, INLINE_BYTES)?;
         let ring = RingConfig {
             design: Design::RB2,
@@ -98,22 +98,24 @@ impl<D: Device> UnconnectedRb2<D> {
         };
         let domain = &carrier.domain;
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        Ok(Self {
+        let unconnected = Unconnected {
             inlet: device.allocate_region(domain, INLET_BYTES, access)?,
             producer: UnconnectedProducerCore::new(device, domain, &ring).map_err(refused)?,
             consumer: UnconnectedConsumerCore::new(device, domain, &ring).map_err(refused)?,
             slots,
             carrier,
+        };
+        Ok(Opening {
+            address: unconnected.carrier.address(),
+            parameters: unconnected.parameters(),
+            join: Box::new(|peer, parameters| unconnected.join(peer, parameters)),
         })
     }
+}
 
-    /// The address of this side for the peer.
-    pub(crate) fn address(&self) -> EndpointAddress {
-        self.carrier.address()
-    }
-
+impl<D: Device> Unconnected<D> {
     /// The parameters that the peer needs in addition to the address.
-    pub(crate) fn parameters(&self) -> Parameters {
+    fn parameters(&self) -> Parameters {
         let inlet = self.inlet.remote();
         let config = &self.carrier.config;
         let own = [
@@ -124,7 +126,7 @@ impl<D: Device> UnconnectedRb2<D> {
             (parameter::LONGEST, config.max_message_bytes as u64),
         ];
         let mut parameters: Parameters = own.map(|(name, value)| (name.to_string(), value)).into();
-        let address = self.address();
+        let address = self.carrier.address();
         let offers = [
             (parameter::PRODUCER, self.producer.offer(address)),
             (parameter::CONSUMER, self.consumer.offer(address)),
@@ -136,19 +138,8 @@ impl<D: Device> UnconnectedRb2<D> {
         parameters
     }
 
-    /// Connects the dialling side: its peer is connected already, and is notified that this side is, too.
-    pub(crate) fn connect(
-        self,
-        peer: &EndpointAddress,
-        parameters: &Parameters,
-    ) -> Result<Rb2Channel<D>, VerbsError> {
-        let mut channel = self.join(peer, parameters)?;
-        channel.greet()?;
-        Ok(channel)
-    }
-
-    /// Connects the side that was dialled. See [`UnconnectedCarrier::join`].
-    pub(crate) fn join(
+    /// See [`UnconnectedCarrier::join`].
+    fn join(
         self,
         peer: &EndpointAddress,
         parameters: &Parameters,

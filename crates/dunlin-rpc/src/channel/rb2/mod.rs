@@ -23,8 +23,6 @@ use crate::effort;
 mod connect;
 mod link;
 
-pub(crate) use connect::UnconnectedRb2;
-
 /// Two rings of RB² over one queue pair.
 #[derive(Debug)]
 pub(crate) struct Rb2Channel<D: Device> {

@@ -8,6 +8,7 @@ use crate::channel::batch::{Form, LINE_BYTES};
 use crate::channel::carrier::{self, Inlet, Peer, UnconnectedCarrier};
 use crate::channel::inbox::Inbox;
 use crate::channel::message;
+use crate::channel::opening::Opening;
 use crate::channel::outbox::Outbox;
 use crate::channel::Parameters;
 use crate::config::ChannelConfig;
@@ -28,20 +29,19 @@ mod parameter {
 }
 
 /// A channel whose peer is not known yet.
-#[derive(Debug)]
-pub(crate) struct UnconnectedRing<D: Device> {
+struct Unconnected<D: Device> {
     carrier: UnconnectedCarrier<D>,
     inlet: D::Region,
     canaries: u64,
 }
 
-impl<D: Device> UnconnectedRing<D> {
+impl<D: Device> RingChannel<D> {
     /// Creates the objects of one side. `wake` is raised when the peer wakes this channel.
-    pub(crate) fn new(
+    pub(crate) fn open(
         device: &D,
         wake: &D::CompletionChannel,
         config: &ChannelConfig,
-    ) -> Result<Self, VerbsError> {
+    ) -> Result<Opening<Self>, VerbsError> {
         let inline_bytes = Outbox::batch_bytes(config.eager_bytes);
         let carrier = UnconnectedCarrier::new(device, wake, config, inline_bytes)?;
         let inlet = device.allocate_region(
@@ -49,21 +49,21 @@ impl<D: Device> UnconnectedRing<D> {
             RING_AT + config.ring_bytes,
             Access::LOCAL_WRITE | Access::REMOTE_WRITE,
         )?;
-        let canaries = crate::random::random(device)?;
-        Ok(Self {
+        let unconnected = Unconnected {
             carrier,
             inlet,
-            canaries,
+            canaries: crate::random::random(device)?,
+        };
+        Ok(Opening {
+            address: unconnected.carrier.address(),
+            parameters: unconnected.parameters(),
+            join: Box::new(|peer, parameters| unconnected.join(peer, parameters)),
         })
     }
+}
 
-    /// The address of this side for the peer.
-    pub(crate) fn address(&self) -> EndpointAddress {
-        self.carrier.address()
-    }
-
-    /// The parameters that the peer needs in addition to the address.
-    pub(crate) fn parameters(&self) -> Parameters {
+impl<D: Device> Unconnected<D> {
+    fn parameters(&self) -> Parameters {
         let inlet = self.inlet.remote();
         let lines = self.carrier.config.ring_bytes / LINE_BYTES;
         [
@@ -91,19 +91,8 @@ impl<D: Device> UnconnectedRing<D> {
         self.carrier.device.attributes().writes_are_messages
     }
 
-    /// Connects the dialling side: its peer is connected already, and is notified that this side is, too.
-    pub(crate) fn connect(
-        self,
-        peer: &EndpointAddress,
-        parameters: &Parameters,
-    ) -> Result<RingChannel<D>, VerbsError> {
-        let mut channel = self.join(peer, parameters)?;
-        channel.greet()?;
-        Ok(channel)
-    }
-
-    /// Connects the side that was dialled. See [`UnconnectedCarrier::join`].
-    pub(crate) fn join(
+    /// See [`UnconnectedCarrier::join`].
+    fn join(
         self,
         peer: &EndpointAddress,
         parameters: &Parameters,

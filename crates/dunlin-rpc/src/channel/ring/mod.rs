@@ -24,8 +24,6 @@ use crate::effort;
 mod connect;
 mod credits;
 
-pub(crate) use connect::UnconnectedRing;
-
 /// Offset in an inlet of the number of lines of the *other* ring that the peer has consumed.
 const CONSUMED_AT: usize = 0;
 /// Offset in an inlet of the word with the credits that the peer has granted and whether it wants this lane active.

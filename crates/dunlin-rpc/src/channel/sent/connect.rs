@@ -9,6 +9,7 @@ use dunlin_verbs::{Access, Device, EndpointAddress, Region, VerbsError};
 use super::{slot_bytes, Outgoing, SentChannel, Window};
 use crate::channel::carrier::{self, Inlet, Peer, UnconnectedCarrier};
 use crate::channel::message::DESCRIPTOR_BYTES;
+use crate::channel::opening::Opening;
 use crate::channel::Parameters;
 use crate::config::ChannelConfig;
 
@@ -30,19 +31,18 @@ const RECEIVES_MAX: usize = 4096;
 const INLET_BYTES: usize = 4096;
 
 /// A channel whose peer is not known yet.
-#[derive(Debug)]
-pub(crate) struct UnconnectedSent<D: Device> {
+struct Unconnected<D: Device> {
     carrier: UnconnectedCarrier<D>,
     inlet: D::Region,
 }
 
-impl<D: Device> UnconnectedSent<D> {
+impl<D: Device> SentChannel<D> {
     /// Creates the objects of one side. `wake` is raised when something arrives.
-    pub(crate) fn new(
+    pub(crate) fn open(
         device: &D,
         wake: &D::CompletionChannel,
         config: &ChannelConfig,
-    ) -> Result<Self, VerbsError> {
+    ) -> Result<Opening<Self>, VerbsError> {
         let bytes = slot_bytes(config.eager_bytes);
         // In addition to those of messages: the first message of a side is a wake-up.
         let count = RECEIVES + WAKE_RECEIVES;
@@ -50,16 +50,17 @@ impl<D: Device> UnconnectedSent<D> {
             UnconnectedCarrier::with_buffers(device, wake, config, bytes, (count, bytes))?;
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let inlet = device.allocate_region(&carrier.domain, INLET_BYTES, access)?;
-        Ok(Self { carrier, inlet })
+        let unconnected = Unconnected { carrier, inlet };
+        Ok(Opening {
+            address: unconnected.carrier.address(),
+            parameters: unconnected.parameters(),
+            join: Box::new(|peer, parameters| unconnected.join(peer, parameters)),
+        })
     }
+}
 
-    /// The address of this side for the peer.
-    pub(crate) fn address(&self) -> EndpointAddress {
-        self.carrier.address()
-    }
-
-    /// The parameters that the peer needs in addition to the address.
-    pub(crate) fn parameters(&self) -> Parameters {
+impl<D: Device> Unconnected<D> {
+    fn parameters(&self) -> Parameters {
         let inlet = self.inlet.remote();
         let config = &self.carrier.config;
         [
@@ -73,19 +74,8 @@ impl<D: Device> UnconnectedSent<D> {
         .into()
     }
 
-    /// Connects the dialling side: its peer is connected already, and is notified that this side is, too.
-    pub(crate) fn connect(
-        self,
-        peer: &EndpointAddress,
-        parameters: &Parameters,
-    ) -> Result<SentChannel<D>, VerbsError> {
-        let mut channel = self.join(peer, parameters)?;
-        channel.greet()?;
-        Ok(channel)
-    }
-
-    /// Connects the side that was dialled. See [`UnconnectedCarrier::join`].
-    pub(crate) fn join(
+    /// See [`UnconnectedCarrier::join`].
+    fn join(
         self,
         peer: &EndpointAddress,
         parameters: &Parameters,

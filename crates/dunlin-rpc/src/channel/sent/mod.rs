@@ -21,7 +21,6 @@ mod connect;
 mod outgoing;
 mod window;
 
-pub(crate) use connect::UnconnectedSent;
 use outgoing::{Outgoing, TOGETHER};
 use window::Window;
 

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use dunlin_bootstrap::{dial, dial_until, Dialed, OpenRequest};
-use dunlin_verbs::{thread, EndpointAddress, VerbsError};
+use dunlin_verbs::{thread, VerbsError};
 
 use super::{Recipe, Way};
 use crate::call::callbacks::CLIENT_PARAMETER;
 use crate::call::timeout::DEFAULT_PARAMETER;
+use crate::channel::opening::Opening;
 use crate::channel::{Parameters, CLASS_PARAMETER};
 use crate::client::ConnectionInfo;
 use crate::devices;
@@ -74,14 +75,13 @@ impl Recipe {
         })
     }
 
-    /// Makes one side, sends its parameters to the server, and connects.
-    pub(super) fn negotiate<O, T>(
+    /// Opens one side, sends its parameters to the server, and connects. Returns also the server's parameters.
+    pub(super) fn negotiate<T>(
         &self,
         reached: Reached,
         preset: Preset,
-        begin: impl FnOnce(&Arc<dyn Fabric>) -> Result<(O, (EndpointAddress, Parameters)), VerbsError>,
-        finish: impl FnOnce(O, &EndpointAddress, &Parameters) -> Result<T, VerbsError>,
-    ) -> Result<(T, ConnectionInfo), ConnectError> {
+        open: impl FnOnce(&Arc<dyn Fabric>) -> Result<Opening<T>, VerbsError>,
+    ) -> Result<(T, ConnectionInfo, Parameters), ConnectError> {
         let Reached {
             dialed,
             fabric,
@@ -93,7 +93,11 @@ impl Recipe {
             device: device.clone(),
             source,
         };
-        let (opening, (mut endpoint, mut parameters)) = begin(&fabric).map_err(failed)?;
+        let Opening {
+            address: mut endpoint,
+            mut parameters,
+            join,
+        } = open(&fabric).map_err(failed)?;
         if let Way::Given(opener) = &self.way {
             if let Some(peer) = opener.peer() {
                 endpoint = fabric.address_for(endpoint, &peer);
@@ -123,16 +127,14 @@ impl Recipe {
             self.server.store(server, Ordering::Relaxed);
         }
         self.refuse_own_server()?;
-        let lane = finish(opening, &reply.endpoint, &reply.parameters).map_err(failed)?;
+        let lane = join(&reply.endpoint, &reply.parameters).map_err(failed)?;
         let pages = fabric.attributes().page_kind.to_string();
-        Ok((
-            lane,
-            ConnectionInfo {
-                device,
-                why,
-                pages,
-                preset,
-            },
-        ))
+        let info = ConnectionInfo {
+            device,
+            why,
+            pages,
+            preset,
+        };
+        Ok((lane, info, reply.parameters))
     }
 }

@@ -372,35 +372,28 @@ impl Recipe {
         owner: Owner,
         group: &mut Option<u64>,
     ) -> Result<(Box<dyn Lane>, ConnectionInfo), ConnectError> {
-        self.negotiate(
-            reached,
-            preset,
-            |fabric| {
-                let opening = match preset.channel() {
-                    ChannelKind::Ring => fabric.open_lane(&self.channel)?,
-                    ChannelKind::Pool(_) => fabric.open_pool(&self.channel)?,
-                    ChannelKind::Sent => fabric.open_sent(&self.channel)?,
-                    ChannelKind::Rb2 => fabric.open_rb2(&self.channel)?,
-                    ChannelKind::Datagram(protocol) => fabric.open_session(SessionSetup {
-                        config: self.channel.clone(),
-                        protocol,
-                        owner,
-                        packet_lost: Arc::clone(&self.packet_lost),
-                    })?,
-                };
-                let (address, mut parameters) = (opening.address(), opening.parameters());
-                let chosen = self.group.map(|group| (GROUP_PARAMETER, group as u64));
-                let told = group.map(|group| (GROUP_WISH_PARAMETER, group));
-                if let Some((name, group)) = chosen.or(told) {
-                    parameters.insert(name.to_string(), group);
-                }
-                Ok(((opening, group), (address, parameters)))
-            },
-            |(opening, group), peer, parameters| {
-                *group = group.or(parameters.get(GROUP_PARAMETER).copied());
-                opening.connect(peer, parameters)
-            },
-        )
+        let (lane, info, parameters) = self.negotiate(reached, preset, |fabric| {
+            let mut opening = match preset.channel() {
+                ChannelKind::Ring => fabric.open_lane(&self.channel)?,
+                ChannelKind::Pool(_) => fabric.open_pool(&self.channel)?,
+                ChannelKind::Sent => fabric.open_sent(&self.channel)?,
+                ChannelKind::Rb2 => fabric.open_rb2(&self.channel)?,
+                ChannelKind::Datagram(protocol) => fabric.open_session(SessionSetup {
+                    config: self.channel.clone(),
+                    protocol,
+                    owner,
+                    packet_lost: Arc::clone(&self.packet_lost),
+                })?,
+            };
+            let chosen = self.group.map(|group| (GROUP_PARAMETER, group as u64));
+            let told = group.map(|group| (GROUP_WISH_PARAMETER, group));
+            if let Some((name, group)) = chosen.or(told) {
+                opening.parameters.insert(name.to_string(), group);
+            }
+            Ok(opening)
+        })?;
+        *group = group.or(parameters.get(GROUP_PARAMETER).copied());
+        Ok((lane, info))
     }
 
     /// Refuses a thread that polls for this server: it would wait for itself.

@@ -109,26 +109,24 @@ impl Recipe {
         number: usize,
         shared: &Shared,
     ) -> Result<(Arc<dyn SharedLane>, ConnectionInfo), ConnectError> {
-        self.negotiate(
-            reached,
-            preset,
-            |_| {
-                let config = self.channel.shared_by_many(sharing.few);
-                let opening = shared.maker.open(&config)?;
-                let mut parameters = opening.parameters();
-                if sharing.admitted {
-                    parameters.insert(SENDER_PARAMETER.to_string(), shared.sender);
-                    parameters.insert(LANE_PARAMETER.to_string(), number as u64);
-                    parameters.insert(FEW_PARAMETER.to_string(), u64::from(sharing.few));
-                }
-                let told = (opening.address(), parameters);
-                Ok((opening, told))
-            },
-            |opening, peer, parameters| {
-                let ports = shared.handle.ports();
-                opening.connect(peer, parameters, sharing.discipline, ports)
-            },
-        )
+        let (lane, info, _) = self.negotiate(reached, preset, |_| {
+            let config = self.channel.shared_by_many(sharing.few);
+            let mut opening =
+                shared
+                    .maker
+                    .open(&config, sharing.discipline, shared.handle.ports())?;
+            if sharing.admitted {
+                let told = [
+                    (SENDER_PARAMETER, shared.sender),
+                    (LANE_PARAMETER, number as u64),
+                    (FEW_PARAMETER, u64::from(sharing.few)),
+                ];
+                let told = told.map(|(name, value)| (name.to_string(), value));
+                opening.parameters.extend(told);
+            }
+            Ok(opening)
+        })?;
+        Ok((lane, info))
     }
 }
 

@@ -25,8 +25,7 @@ use crate::admission::grouping::groups::Rules;
 use crate::admission::grouping::pace::Pace;
 use crate::admission::{GROUP_PARAMETER, GROUP_WISH_PARAMETER};
 use crate::channel::pool::{
-    zone_bytes, Mapping, Notifications, PoolMemory, UnconnectedServedPool, ENTRY_BYTES,
-    NOTIFICATIONS,
+    zone_bytes, Mapping, Notifications, PoolMemory, ServedPool, ENTRY_BYTES, NOTIFICATIONS,
 };
 use crate::channel::Parameters;
 pub use grouping::Grouping;
@@ -234,9 +233,8 @@ impl<D: Device> PoolService<D> {
             }
         };
         let wake = poller.mailbox.wake();
-        let pool = UnconnectedServedPool::new(device, wake, &setup.channel, memory)?;
-        let answer = (pool.address(), pool.parameters());
-        let channel = pool.join(peer, parameters)?;
+        let opening = ServedPool::open(device, wake, &setup.channel, memory)?;
+        let channel = (opening.join)(peer, parameters)?;
         if mapping == Mapping::Notified {
             poller.notified.fetch_add(1, Ordering::Relaxed);
         }
@@ -247,7 +245,7 @@ impl<D: Device> PoolService<D> {
             group,
             connection: Connection::new(id, index, channel, said, regions),
         };
-        Ok((newcomer, answer))
+        Ok((newcomer, (opening.address, opening.parameters)))
     }
 }
 
