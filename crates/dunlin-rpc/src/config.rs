@@ -207,7 +207,7 @@ const RING_BYTES: std::ops::RangeInclusive<usize> = (16 << 10)..=(16 << 20);
 /// Smallest payload limit inside a ring: the descriptor of a long message must fit.
 pub(crate) const EAGER_BYTES_MIN: usize = 24;
 /// Longest message that the length fields of the wire format and our arithmetic support.
-const MAX_MESSAGE_BYTES: usize = 1 << 30;
+pub(crate) const MAX_MESSAGE_BYTES: usize = 1 << 30;
 /// Shortest and longest loss timeout.
 const LOSS_TIMEOUT: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(3600);

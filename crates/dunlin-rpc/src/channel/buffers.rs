@@ -44,6 +44,20 @@ struct Free<R> {
     bytes: usize,
 }
 
+/// Memory of this size in which payloads are staged before they are sent; `None` where the device can carry even the
+/// longest one inline.
+pub(super) fn staging_for<D: Device>(
+    device: &D,
+    domain: &D::ProtectionDomain,
+    (inline_bytes, longest): (usize, usize),
+    bytes: usize,
+) -> Result<Option<D::Region>, VerbsError> {
+    let staged = inline_bytes < longest;
+    staged
+        .then(|| device.allocate_region(domain, bytes, Access::LOCAL_WRITE))
+        .transpose()
+}
+
 impl<D: Device> BufferPool<D> {
     /// An empty pool.
     pub(crate) fn new(device: &D, domain: &D::ProtectionDomain, purpose: Purpose) -> Arc<Self> {

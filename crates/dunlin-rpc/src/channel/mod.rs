@@ -7,7 +7,6 @@
 //! pair. Payloads too long for it are fetched by READ from [`buffers`]. The message pool ([`pool`]) gives each message
 //! a block of its own, [`sent`] a SEND; [`datagram`]s need no connection.
 
-use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::ops::DerefMut;
 use std::sync::Arc;
@@ -32,6 +31,7 @@ mod model_tests;
 pub(crate) mod one_sided;
 pub(crate) mod opening;
 pub(crate) mod outbox;
+pub(crate) mod parameters;
 pub(crate) mod pool;
 pub(crate) mod rb2;
 pub(crate) mod ring;
@@ -48,11 +48,8 @@ use message::{Header, Kind, DESCRIPTOR_BYTES};
 use ring::RingChannel;
 use upcoming::Upcoming;
 
-/// The parameters that two sides exchange: numbers by name.
-pub(crate) type Parameters = BTreeMap<String, u64>;
-
-/// The parameter for the traffic class that a client wants in both directions ([`ChannelConfig::traffic_class`]).
-pub(crate) const CLASS_PARAMETER: &str = "traffic-class";
+pub(crate) use carrier::CLASS_PARAMETER;
+pub(crate) use parameters::Parameters;
 
 /// Memory of the peer that is mapped here.
 pub(crate) type Mapped<D> = <<D as Device>::QueuePair as QueuePair>::Mapped;

@@ -13,11 +13,12 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use dunlin_verbs::process::Generation;
 use dunlin_verbs::{thread, Device, DeviceAttributes, EndpointAddress, VerbsError};
 
-use crate::admission::{self, credits::CREDITS_OF_MEMORY};
+use crate::admission::{credits::CREDITS_OF_MEMORY, CREDITS_PARAMETER};
 use crate::call::lane::{Lane, Sleeper};
 use crate::channel::datagram::written::UnconnectedUplink;
 use crate::channel::datagram::{Endpoint, Protocol, Shared, UnconnectedSession};
 use crate::channel::opening::Opening;
+use crate::channel::parameters::PeerParameters;
 use crate::channel::pool::PoolChannel;
 use crate::channel::rb2::Rb2Channel;
 use crate::channel::ring::RingChannel;
@@ -81,20 +82,12 @@ impl<D: Device> LaneMaker for RingMaker<D> {
         let opening = RingChannel::open(&self.device, &self.wake, config)?;
         let ports = Arc::clone(ports);
         Ok(opening.then(move |mut channel, parameters| {
-            let credits = match parameters.get(admission::CREDITS_PARAMETER) {
-                None => None,
-                Some(&credits) => match u32::try_from(credits) {
-                    Ok(credits @ 1..=CREDITS_OF_MEMORY) => Some(credits),
-                    _ => {
-                        let words = format!(
-                            "it grants {credits} credits: this version knows up to {CREDITS_OF_MEMORY}"
-                        );
-                        return Err(VerbsError::Peer(words));
-                    }
-                },
-            };
+            let said = PeerParameters::new("a lane with credits", parameters);
+            let credits = said.optional(CREDITS_PARAMETER, 1..=CREDITS_OF_MEMORY as usize)?;
+            let credits = credits.map(|credits| credits as u32);
             channel.greet()?;
-            let lane: Arc<dyn SharedLane> = Arc::new(RingSharedLane::new(channel, credits, discipline, &ports));
+            let lane: Arc<dyn SharedLane> =
+                Arc::new(RingSharedLane::new(channel, credits, discipline, &ports));
             Ok(lane)
         }))
     }

@@ -6,15 +6,26 @@ use std::sync::Arc;
 use dunlin_link::{SendQueue, SleepWord, Ticket, WAKE_RECEIVES};
 use dunlin_verbs::{
     thread, Access, ConnectAttributes, Device, EndpointAddress, QueuePair, QueuePairConfig,
-    ReceiveQueue, ReceiveRequest, RemoteAddress, RemoteKey, Transport, Verbs, VerbsError,
+    ReceiveQueue, ReceiveRequest, RemoteAddress, Transport, Verbs, VerbsError,
 };
 
 use super::one_sided::OneSidedWork;
 use super::receives::Receives;
 use super::{Carrier, QUIET, SEND_REQUESTS, SIGNAL_EVERY, SLEEP_AT};
 use crate::channel::buffers::{BufferPool, Purpose};
-use crate::channel::{Parameters, CLASS_PARAMETER};
-use crate::config::ChannelConfig;
+use crate::channel::message::DESCRIPTOR_BYTES;
+use crate::channel::parameters::{named, named_place, Parameters, PeerParameters};
+use crate::config::{ChannelConfig, MAX_MESSAGE_BYTES};
+
+/// The parameter for the traffic class that a client wants in both directions ([`ChannelConfig::traffic_class`]).
+pub(crate) const CLASS_PARAMETER: &str = "traffic-class";
+
+/// Names of the parameters that all kinds of channel over a carrier exchange.
+mod parameter {
+    pub(super) const INLET: (&str, &str) = ("inlet-address", "inlet-key");
+    pub(super) const EAGER: &str = "eager-bytes";
+    pub(super) const LONGEST: &str = "max-message-bytes";
+}
 
 /// A carrier whose peer is not known yet.
 #[derive(Debug)]
@@ -34,16 +45,27 @@ pub(in crate::channel) struct UnconnectedCarrier<D: Device> {
     pub(in crate::channel) inline_bytes: usize,
 }
 
-/// The queue for completions of RECEIVEs, if it is not the carrier's own but shared by many. Its poller passes them to
-/// [`Carrier::arrived`].
+/// What the peer may send that takes a RECEIVE, and the queue for the completions.
 #[derive(Debug)]
-pub(in crate::channel) struct Arrivals<'a, Q> {
-    /// The queue.
-    pub(in crate::channel) queue: &'a Q,
-    /// The id by which its owner knows the carrier; not [`QUIET`].
-    pub(in crate::channel) id: u64,
-    /// Number of RECEIVEs that are kept posted.
-    pub(in crate::channel) receives: usize,
+pub(in crate::channel) enum Receiving<'a, Q> {
+    /// Wake-ups.
+    WakeUps,
+    /// SENDs as well.
+    Sends {
+        /// Number of RECEIVEs that are kept posted.
+        receives: usize,
+        /// Size of each in bytes.
+        bytes: usize,
+    },
+    /// Notifications as well, whose queue is shared by many carriers. Its poller passes them to [`Carrier::arrived`].
+    Notifications {
+        /// The queue.
+        queue: &'a Q,
+        /// The id by which its owner knows the carrier; not [`QUIET`].
+        id: u64,
+        /// Number of RECEIVEs that are kept posted.
+        receives: usize,
+    },
 }
 
 /// The memory that the peer may write.
@@ -58,90 +80,66 @@ pub(in crate::channel) struct Inlet<D: Device> {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::channel) struct Peer {
     pub(in crate::channel) inlet: RemoteAddress,
-    /// Maximum length of a payload that it accepts.
-    pub(in crate::channel) longest: usize,
+    /// Maximum length of a payload that it accepts with its message, and of any.
+    pub(in crate::channel) eager: usize,
+    longest: usize,
     /// The traffic class that it requests; zero if none.
-    pub(in crate::channel) traffic_class: u8,
+    traffic_class: u8,
+}
+
+impl Peer {
+    /// Reads what peers of all kinds of channel state; those of this kind accept payloads of up to `eager_most` bytes
+    /// with their messages.
+    pub(in crate::channel) fn read(
+        said: PeerParameters<'_>,
+        eager_most: usize,
+    ) -> Result<Self, VerbsError> {
+        let eager = said.number(parameter::EAGER, DESCRIPTOR_BYTES..=eager_most)?;
+        let class = said.optional(CLASS_PARAMETER, 0..=u8::MAX.into())?;
+        Ok(Self {
+            inlet: said.place(parameter::INLET)?,
+            eager,
+            longest: said.number(parameter::LONGEST, eager..=MAX_MESSAGE_BYTES)?,
+            traffic_class: class.unwrap_or(0) as u8,
+        })
+    }
 }
 
 impl<D: Device> UnconnectedCarrier<D> {
-    /// Creates the objects of one side, whose requests carry up to `inline_bytes` inline if the device supports it.
-    /// `wake` is raised when the peer wakes this channel.
+    /// Creates the objects of one side, whose requests carry up to `inline_bytes` inline and have up to `segments`
+    /// segments, as far as the device supports it. `wake` is raised when the peer wakes this channel.
     pub(in crate::channel) fn new(
         device: &D,
         wake: &D::CompletionChannel,
         config: &ChannelConfig,
-        inline_bytes: usize,
-    ) -> Result<Self, VerbsError> {
-        Self::with_arrivals(device, wake, config, inline_bytes, (None, 1))
-    }
-
-    /// As [`UnconnectedCarrier::new`], for a channel whose messages are SENDs: with RECEIVEs of this number and size.
-    pub(in crate::channel) fn with_buffers(
-        device: &D,
-        wake: &D::CompletionChannel,
-        config: &ChannelConfig,
-        inline_bytes: usize,
-        (count, bytes): (usize, usize),
-    ) -> Result<Self, VerbsError> {
-        let receives = Some((count, bytes));
-        Self::with(device, wake, config, inline_bytes, (None, 1, receives))
-    }
-
-    /// As [`UnconnectedCarrier::new`], with a queue for the completions of RECEIVEs, and this number of segments per
-    /// request if the device supports it.
-    pub(in crate::channel) fn with_arrivals(
-        device: &D,
-        wake: &D::CompletionChannel,
-        config: &ChannelConfig,
-        inline_bytes: usize,
-        (arrivals, segments): (Option<Arrivals<'_, D::CompletionQueue>>, usize),
-    ) -> Result<Self, VerbsError> {
-        Self::with(
-            device,
-            wake,
-            config,
-            inline_bytes,
-            (arrivals, segments, None),
-        )
-    }
-
-    #[allow(clippy::type_complexity)]
-    fn with(
-        device: &D,
-        wake: &D::CompletionChannel,
-        config: &ChannelConfig,
-        inline_bytes: usize,
-        (arrivals, segments, buffers): (
-            Option<Arrivals<'_, D::CompletionQueue>>,
-            usize,
-            Option<(usize, usize)>,
-        ),
+        (inline_bytes, segments): (usize, usize),
+        receiving: &Receiving<'_, D::CompletionQueue>,
     ) -> Result<Self, VerbsError> {
         let attributes = device.attributes();
         let domain = device.create_protection_domain()?;
-        let with_memory = buffers.map_or(0, |(count, _)| count);
+        let (receive_id, receives, bytes) = match *receiving {
+            Receiving::WakeUps => (QUIET, WAKE_RECEIVES, None),
+            Receiving::Sends { receives, bytes } => (0, receives, Some(bytes)),
+            Receiving::Notifications { id, receives, .. } => (id, receives, None),
+        };
+        let with_memory = bytes.map_or(0, |_| receives);
         let entries = SEND_REQUESTS + WAKE_RECEIVES.max(with_memory);
         let completions = device.create_completion_queue(entries, Some(wake))?;
         let inline_bytes = attributes.max_inline_bytes.min(inline_bytes);
-        let (queue, receive_id, receives) = match &arrivals {
-            None if with_memory > 0 => (&completions, 0, with_memory),
-            None => (&completions, QUIET, WAKE_RECEIVES),
-            Some(arrivals) => (arrivals.queue, arrivals.id, arrivals.receives),
-        };
-        let receive_queue = match buffers {
-            Some((count, _)) => ReceiveQueue::Own(count),
-            // Wake-ups only.
-            None => ReceiveQueue::OwnEmpty(receives),
-        };
         let mut queue_pair = device.create_queue_pair(
             &domain,
             &QueuePairConfig {
                 transport: Transport::ReliableConnection,
                 send_completions: &completions,
-                receive_completions: queue,
+                receive_completions: match *receiving {
+                    Receiving::Notifications { queue, .. } => queue,
+                    Receiving::WakeUps | Receiving::Sends { .. } => &completions,
+                },
                 send_requests: SEND_REQUESTS,
-                receive_queue,
+                receive_queue: match bytes {
+                    None => ReceiveQueue::OwnEmpty(receives),
+                    Some(_) => ReceiveQueue::Own(receives),
+                },
                 segments: attributes.max_segments.min(segments),
                 inline_bytes,
             },
@@ -151,7 +149,7 @@ impl<D: Device> UnconnectedCarrier<D> {
             access |= Access::REMOTE_ATOMIC;
         }
         queue_pair.to_init(access)?;
-        let buffers = buffers.map(|of| Receives::new(device, &domain, of));
+        let buffers = bytes.map(|bytes| Receives::new(device, &domain, (receives, bytes)));
         Ok(Self {
             buffers: buffers.transpose()?,
             queue_pair,
@@ -171,6 +169,16 @@ impl<D: Device> UnconnectedCarrier<D> {
     /// The address of this side for the peer.
     pub(in crate::channel) fn address(&self) -> EndpointAddress {
         self.queue_pair.address()
+    }
+
+    /// The parameters that peers of all kinds of channel need in addition to the address.
+    pub(in crate::channel) fn parameters(&self, inlet: RemoteAddress) -> Parameters {
+        let mut parameters = Parameters::from(named([
+            (parameter::EAGER, self.config.eager_bytes as u64),
+            (parameter::LONGEST, self.config.max_message_bytes as u64),
+        ]));
+        parameters.extend(named_place(parameter::INLET, inlet));
+        parameters
     }
 
     /// Connects the side that was dialled, before its peer: this side posts nothing until it has heard from the peer,
@@ -259,62 +267,60 @@ impl<D: Device> Carrier<D> {
     }
 }
 
-/// A number among the peer's parameters; `what` names the set that it belongs to.
-pub(in crate::channel) fn number(
-    parameters: &Parameters,
-    what: &str,
-    name: &str,
-    most: usize,
-) -> Result<usize, VerbsError> {
-    let value = parameters.get(name).copied().ok_or_else(|| {
-        VerbsError::Peer(format!(
-            "it did not send its {name}: not {what} of this version"
-        ))
-    })?;
-    usize::try_from(value)
-        .ok()
-        .filter(|&value| value <= most)
-        .ok_or_else(|| {
-            VerbsError::Peer(format!("its {name} is {value}, above the limit of {most}"))
-        })
-}
-
-/// The traffic class that a client requests; zero if none.
-pub(in crate::channel) fn traffic_class(parameters: &Parameters) -> Result<u8, VerbsError> {
-    let class = parameters.get(CLASS_PARAMETER).copied().unwrap_or(0);
-    u8::try_from(class).map_err(|_| {
-        VerbsError::Peer(format!(
-            "its {CLASS_PARAMETER} is {class}, above the limit of 255"
-        ))
-    })
-}
-
-/// A location in the peer's memory, from the parameters with these names.
-pub(in crate::channel) fn place(
-    parameters: &Parameters,
-    what: &str,
-    (address, key): (&str, &str),
-) -> Result<RemoteAddress, VerbsError> {
-    let key = number(parameters, what, key, u32::MAX as usize)?;
-    let address = number(parameters, what, address, usize::MAX)?;
-    Ok(RemoteAddress {
-        address: address as u64,
-        key: RemoteKey(key as u32),
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use dunlin_verbs::RemoteKey;
+
     use super::*;
 
     #[test]
     fn a_traffic_class_has_eight_bits() {
-        let said = |class| Parameters::from([(CLASS_PARAMETER.to_string(), class)]);
-        assert_eq!(traffic_class(&Parameters::new()).unwrap(), 0);
-        assert_eq!(traffic_class(&said(255)).unwrap(), 255);
+        let (inlet, key) = parameter::INLET;
+        let mut parameters = Parameters::from(named([
+            (inlet, 0),
+            (key, 0),
+            (parameter::EAGER, 24),
+            (parameter::LONGEST, 24),
+        ]));
+        let read = |parameters: &_| Peer::read(PeerParameters::new("a ring", parameters), 24);
+        assert_eq!(read(&parameters).unwrap().traffic_class, 0);
+        parameters.insert(CLASS_PARAMETER.to_owned(), 255);
+        assert_eq!(read(&parameters).unwrap().traffic_class, 255);
         for class in [256, u64::MAX] {
-            let error = traffic_class(&said(class)).unwrap_err();
-            assert!(error.to_string().contains("limit of 255"), "{error}");
+            parameters.insert(CLASS_PARAMETER.to_owned(), class);
+            let error = read(&parameters).unwrap_err().to_string();
+            assert!(error.contains("it must be from 0 to 255"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_peer_takes_a_descriptor_and_its_longest_message_is_no_shorter() {
+        let read = |eager, longest| {
+            let mut parameters = Parameters::from(named([
+                (parameter::EAGER, eager),
+                (parameter::LONGEST, longest),
+            ]));
+            let nowhere = RemoteAddress {
+                address: 0,
+                key: RemoteKey(0),
+            };
+            parameters.extend(named_place(parameter::INLET, nowhere));
+            let read = Peer::read(PeerParameters::new("a ring", &parameters), 4096);
+            read.map_err(|error| error.to_string())
+        };
+        assert!(read(24, 24).is_ok() && read(4096, 1 << 30).is_ok());
+        for (eager, longest, words) in [
+            (23, 100, "its eager-bytes is 23: it must be from 24 to 4096"),
+            (
+                4097,
+                8192,
+                "its eager-bytes is 4097: it must be from 24 to 4096",
+            ),
+            (24, 23, "its max-message-bytes is 23: it must be from 24 to"),
+            (24, (1 << 30) + 1, "it must be from 24 to 1073741824"),
+        ] {
+            let error = read(eager, longest).unwrap_err();
+            assert!(error.contains(words), "{error}");
         }
     }
 }

@@ -22,9 +22,8 @@ mod receives;
 mod requests;
 mod sleep;
 
-pub(in crate::channel) use connect::{
-    number, place, traffic_class, Arrivals, Inlet, Peer, UnconnectedCarrier,
-};
+pub(crate) use connect::CLASS_PARAMETER;
+pub(in crate::channel) use connect::{Inlet, Peer, Receiving, UnconnectedCarrier};
 use long::Fetch;
 use one_sided::OneSidedWork;
 use receives::Receives;

@@ -7,7 +7,9 @@ use dunlin_verbs::{Device, EndpointAddress, VerbsError};
 use super::endpoint::sessions_max;
 use super::packet::{self, Head};
 use super::sends::Route;
-use super::{Endpoint, Parameters, Shared, CALLS, PACKET_BYTES_MAX, PACKET_BYTES_MIN};
+use super::{Endpoint, Shared, CALLS, PACKET_BYTES_MAX, PACKET_BYTES_MIN};
+use crate::channel::parameters::{named, Parameters, PeerParameters};
+use crate::config::MAX_MESSAGE_BYTES;
 
 /// Names of the parameters that two sides exchange.
 mod parameter {
@@ -34,43 +36,28 @@ pub(crate) struct Greeting {
 impl Greeting {
     /// Encodes it.
     pub(crate) fn parameters(&self) -> Parameters {
-        [
+        Parameters::from(named([
             (parameter::SESSION, u64::from(self.to.session)),
             (parameter::COOKIE, self.to.cookie),
             (parameter::PACKET, self.packet_bytes as u64),
             (parameter::LONGEST, self.longest as u64),
             (parameter::CALLS, self.calls as u64),
-        ]
-        .map(|(name, value)| (name.to_string(), value))
-        .into()
+        ]))
     }
 
     /// Decodes what a peer stated.
     pub(crate) fn read(parameters: &Parameters) -> Result<Self, VerbsError> {
-        let number = |name: &'static str, least: usize, most: usize| {
-            let value = parameters.get(name).copied().ok_or_else(|| {
-                VerbsError::Peer(format!(
-                    "it did not send its {name}: not a datagram session of this version"
-                ))
-            })?;
-            usize::try_from(value)
-                .ok()
-                .filter(|value| (least..=most).contains(value))
-                .ok_or_else(|| {
-                    let words = format!("its {name} is {value}: it must be from {least} to {most}");
-                    VerbsError::Peer(words)
-                })
-        };
-        let packet_bytes = number(parameter::PACKET, PACKET_BYTES_MIN, PACKET_BYTES_MAX)?;
+        let said = PeerParameters::new("a datagram session", parameters);
+        let packet_bytes = said.number(parameter::PACKET, PACKET_BYTES_MIN..=PACKET_BYTES_MAX)?;
         Ok(Self {
             to: Head {
-                cookie: number(parameter::COOKIE, 0, usize::MAX)? as u64,
-                session: number(parameter::SESSION, 0, u16::MAX.into())? as u16,
+                cookie: said.word(parameter::COOKIE)?,
+                session: said.number(parameter::SESSION, 0..=u16::MAX.into())? as u16,
                 ..Head::default()
             },
             packet_bytes: packet_bytes & !7,
-            longest: number(parameter::LONGEST, 1, 1 << 30)?,
-            calls: number(parameter::CALLS, 1, CALLS)?,
+            longest: said.number(parameter::LONGEST, 1..=MAX_MESSAGE_BYTES)?,
+            calls: said.number(parameter::CALLS, 1..=CALLS)?,
         })
     }
 

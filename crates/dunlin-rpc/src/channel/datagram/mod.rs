@@ -23,8 +23,6 @@ mod sends;
 pub(crate) mod spare;
 pub(crate) mod written;
 
-use crate::channel::Parameters;
-
 pub(crate) use connect::{Greeting, UnconnectedSession};
 pub(crate) use endpoint::{Endpoint, Shared};
 

@@ -2,10 +2,11 @@
 
 use dunlin_link::{Ended, SendQueue};
 use dunlin_verbs::{
-    Access, Completion, CompletionStatus, Destination, Device, Operation, Payload, QueuePair,
-    Region, Segment, SendFlags, SendRequest, VerbsError, Work,
+    Completion, CompletionStatus, Destination, Device, Operation, Payload, QueuePair, Region,
+    Segment, SendFlags, SendRequest, VerbsError, Work,
 };
 
+use crate::channel::buffers::staging_for;
 use crate::channel::ChannelError;
 use crate::config::{DatagramBatches, DOORBELL};
 use crate::effort;
@@ -41,11 +42,9 @@ impl<D: Device> Sends<D> {
         batches: &DatagramBatches,
     ) -> Result<Self, VerbsError> {
         let inline_bytes = inline_bytes(device, packet_bytes);
-        let staged = inline_bytes < packet_bytes;
-        let staging = staged
-            .then(|| device.allocate_region(domain, ENTRIES * packet_bytes, Access::LOCAL_WRITE));
+        let lengths = (inline_bytes, packet_bytes);
         Ok(Self {
-            staging: staging.transpose()?,
+            staging: staging_for(device, domain, lengths, ENTRIES * packet_bytes)?,
             packet_bytes,
             inline_bytes,
             together: batches.sends,

@@ -1,7 +1,7 @@
 //! Setting up a message pool between a client and a server: the objects of each side, the parameters that it sends, and
 //! how it interprets those of the peer.
 
-use dunlin_verbs::{Access, Device, EndpointAddress, Region, RemoteAddress, VerbsError};
+use dunlin_verbs::{Access, Device, EndpointAddress, Region, VerbsError};
 
 use super::batch::Batch;
 use super::block::{Blocks, Draft, Seals};
@@ -13,15 +13,13 @@ use super::{
     block_bytes, capacity, zone_bytes, Mapping, PoolChannel, ServedPool, ANSWERS_AT, BLOCKS,
     BUNDLE, CALLS, ENTRY_BYTES, EVENT, NOTIFICATIONS, SLOT_BYTES,
 };
-use crate::channel::carrier::{self, Arrivals, Inlet, Peer, UnconnectedCarrier};
-use crate::channel::message::DESCRIPTOR_BYTES;
+use crate::channel::carrier::{Inlet, Peer, Receiving, UnconnectedCarrier};
 use crate::channel::opening::Opening;
-use crate::channel::Parameters;
-use crate::config::ChannelConfig;
+use crate::channel::parameters::{named, named_place, Parameters, PeerParameters};
+use crate::config::{ChannelConfig, MAX_MESSAGE_BYTES};
 
 /// Names of the parameters that two sides exchange.
 mod parameter {
-    pub(super) const INLET: (&str, &str) = ("inlet-address", "inlet-key");
     pub(super) const REQUESTS: (&str, &str) = ("requests-address", "requests-key");
     pub(super) const ZONES: (&str, &str) = ("pool-address", "pool-key");
     pub(super) const PLACES: &str = "pool-zones";
@@ -29,8 +27,6 @@ mod parameter {
     pub(super) const FIXED: &str = "pool-fixed";
     /// The number that identifies a client received by completions.
     pub(super) const NOTIFICATIONS: &str = "pool-notifications";
-    pub(super) const EAGER: &str = "eager-bytes";
-    pub(super) const LONGEST: &str = "max-message-bytes";
     pub(super) const SECRET: &str = "pool-secret";
     /// The other half of a key: messages are sealed by a MAC.
     pub(super) const SECRET_HIGH: &str = "pool-secret-high";
@@ -44,40 +40,14 @@ const CLIENTS_MAX: usize = 0xffff;
 /// For error messages about the peer's parameters.
 const WHAT: &str = "a message pool";
 
-/// The parameters that each side states.
-struct Said {
-    inlet: RemoteAddress,
-    eager: usize,
-    longest: usize,
-    seals: Seals,
-}
-
-impl Said {
-    fn read(parameters: &Parameters) -> Result<Self, VerbsError> {
-        let number = |name, most| carrier::number(parameters, WHAT, name, most);
-        let eager = number(parameter::EAGER, 1 << 30)?;
-        if eager < DESCRIPTOR_BYTES {
-            return Err(VerbsError::Peer(format!(
-                "its eager-bytes is {eager}, too small for a descriptor"
-            )));
-        }
-        let longest = number(parameter::LONGEST, 1 << 30)?;
-        if longest < eager {
-            return Err(VerbsError::Peer(format!(
-                "its max-message-bytes is {longest}, less than its eager-bytes, {eager}"
-            )));
-        }
-        let secret = number(parameter::SECRET, usize::MAX)? as u64;
-        Ok(Self {
-            inlet: carrier::place(parameters, WHAT, parameter::INLET)?,
-            eager,
-            longest,
-            seals: match parameters.get(parameter::SECRET_HIGH) {
-                None => Seals::sum(secret),
-                Some(&high) => Seals::mac([secret, high]),
-            },
-        })
-    }
+/// Reads what each side states.
+fn read(said: PeerParameters<'_>) -> Result<(Peer, Seals), VerbsError> {
+    let secret = said.word(parameter::SECRET)?;
+    let seals = match said.get(parameter::SECRET_HIGH) {
+        None => Seals::sum(secret),
+        Some(high) => Seals::mac([secret, high]),
+    };
+    Ok((Peer::read(said, MAX_MESSAGE_BYTES)?, seals))
 }
 
 /// How messages to this side are to be sealed.
@@ -105,30 +75,16 @@ impl Secret {
             Self::OfMac(key) => Seals::mac(key),
         }
     }
-}
 
-fn told(
-    config: &ChannelConfig,
-    secret: Secret,
-    places: &[((&str, &str), RemoteAddress)],
-) -> Parameters {
-    let mut parameters: Parameters = [
-        (parameter::EAGER, config.eager_bytes as u64),
-        (parameter::LONGEST, config.max_message_bytes as u64),
-    ]
-    .map(|(name, value)| (name.to_string(), value))
-    .into();
-    let (low, high) = match secret {
-        Secret::OfSum(secret) => (secret, None),
-        Secret::OfMac([low, high]) => (low, Some(high)),
-    };
-    parameters.insert(parameter::SECRET.to_string(), low);
-    parameters.extend(high.map(|high| (parameter::SECRET_HIGH.to_string(), high)));
-    for ((address, key), place) in places {
-        parameters.insert((*address).to_string(), place.address);
-        parameters.insert((*key).to_string(), u64::from(place.key.0));
+    /// Adds it to the parameters that this side states.
+    fn tell(self, parameters: &mut Parameters) {
+        let (low, high) = match self {
+            Self::OfSum(secret) => (secret, None),
+            Self::OfMac([low, high]) => (low, Some(high)),
+        };
+        parameters.insert(parameter::SECRET.to_owned(), low);
+        parameters.extend(high.map(|high| (parameter::SECRET_HIGH.to_owned(), high)));
     }
-    parameters
 }
 
 /// A client's side whose server is not known yet.
@@ -147,7 +103,8 @@ impl<D: Device> PoolChannel<D> {
         config: &ChannelConfig,
     ) -> Result<Opening<Self>, VerbsError> {
         let eager = config.eager_bytes;
-        let carrier = UnconnectedCarrier::new(device, wake, config, block_bytes(eager))?;
+        let requests = (block_bytes(eager), 1);
+        let carrier = UnconnectedCarrier::new(device, wake, config, requests, &Receiving::WakeUps)?;
         let answers = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let answers_bytes = ANSWERS_AT + (EVENT + 1) * block_bytes(eager);
         let inlet = device.allocate_region(&carrier.domain, answers_bytes, answers)?;
@@ -170,11 +127,10 @@ impl<D: Device> PoolChannel<D> {
 
 impl<D: Device> Unconnected<D> {
     fn parameters(&self) -> Parameters {
-        let places = [
-            (parameter::INLET, self.inlet.remote()),
-            (parameter::REQUESTS, self.requests.remote()),
-        ];
-        told(&self.carrier.config, self.secret, &places)
+        let mut parameters = self.carrier.parameters(self.inlet.remote());
+        parameters.extend(named_place(parameter::REQUESTS, self.requests.remote()));
+        self.secret.tell(&mut parameters);
+        parameters
     }
 
     /// Connects it to the server, which is connected already.
@@ -183,33 +139,23 @@ impl<D: Device> Unconnected<D> {
         peer: &EndpointAddress,
         parameters: &Parameters,
     ) -> Result<PoolChannel<D>, VerbsError> {
-        let said = Said::read(parameters)?;
-        let places = carrier::number(parameters, WHAT, parameter::PLACES, 1 << 16)?;
-        if places == 0 {
-            return Err(VerbsError::Peer("its pool has no zones".into()));
-        }
-        let fixed = parameters.get(parameter::FIXED) == Some(&1);
-        let rings = parameters.contains_key(parameter::NOTIFICATIONS);
-        let rings =
-            rings.then(|| carrier::number(parameters, WHAT, parameter::NOTIFICATIONS, CLIENTS_MAX));
+        let said = PeerParameters::new(WHAT, parameters);
+        let (server, writes) = read(said)?;
+        let fixed = said.is_set(parameter::FIXED);
+        let rings = said.optional(parameter::NOTIFICATIONS, 0..=CLIENTS_MAX)?;
         let pool = Pool {
-            zones: carrier::place(parameters, WHAT, parameter::ZONES)?,
-            places,
-            zone_bytes: zone_bytes(said.eager),
-            block_bytes: block_bytes(said.eager),
-            rings: rings.transpose()?.map(|client| client as u32),
+            zones: said.place(parameter::ZONES)?,
+            places: said.number(parameter::PLACES, 1..=1 << 16)?,
+            zone_bytes: zone_bytes(server.eager),
+            block_bytes: block_bytes(server.eager),
+            rings: rings.map(|client| client as u32),
             is_fixed: fixed,
-        };
-        let theirs = Peer {
-            inlet: said.inlet,
-            longest: said.longest,
-            traffic_class: carrier::traffic_class(parameters)?,
         };
         let inlet = Inlet {
             region: self.inlet,
             at: 0,
         };
-        let carrier = self.carrier.join(peer, inlet, theirs)?;
+        let carrier = self.carrier.join(peer, inlet, server)?;
         let eager = carrier.config.eager_bytes;
         let bytes = block_bytes(eager);
         Ok(PoolChannel {
@@ -223,9 +169,9 @@ impl<D: Device> Unconnected<D> {
                 start: ANSWERS_AT,
                 bytes,
             },
-            capacity: capacity(said.eager).min(capacity(eager)),
+            capacity: capacity(server.eager).min(capacity(eager)),
             reads: self.secret.seals(),
-            writes: said.seals,
+            writes,
             state: if fixed { State::Process } else { State::Idle },
             turn: Turn::default(),
             out: 0,
@@ -305,18 +251,17 @@ impl<D: Device> ServedPool<D> {
             PoolMemory::Own(rings) => rings.as_ref(),
             PoolMemory::OwnByTurns | PoolMemory::Shared { .. } => None,
         };
-        let arrivals = rings.map(|rings| Arrivals {
+        let receiving = rings.map_or(Receiving::WakeUps, |rings| Receiving::Notifications {
             queue: rings.queue,
             id: rings.id,
             receives: NOTIFICATIONS,
         });
-        let longest = block_bytes(eager);
         let segments = match &memory {
             PoolMemory::Own(_) => 1,
             PoolMemory::OwnByTurns | PoolMemory::Shared { .. } => BUNDLE,
         };
-        let carrier =
-            UnconnectedCarrier::with_arrivals(device, wake, config, longest, (arrivals, segments))?;
+        let requests = (block_bytes(eager), segments);
+        let carrier = UnconnectedCarrier::new(device, wake, config, requests, &receiving)?;
         let fixed = matches!(memory, PoolMemory::Own(_));
         let has_own_zone = !matches!(memory, PoolMemory::Shared { .. });
         // Others can write into a shared pool, so a message has to show which client it comes from.
@@ -366,15 +311,16 @@ impl<D: Device> ServedPool<D> {
 impl<D: Device> UnconnectedServed<D> {
     fn parameters(&self) -> Parameters {
         let region = self.inlet.remote();
-        let places = [
-            (parameter::INLET, region.plus(self.entry_at as u64)),
-            (parameter::ZONES, region.plus(self.zones_at as u64)),
-        ];
-        let mut parameters = told(&self.carrier.config, self.secret, &places);
-        parameters.insert(parameter::PLACES.to_string(), self.places as u64);
-        parameters.insert(parameter::FIXED.to_string(), u64::from(self.fixed));
+        let mut parameters = self.carrier.parameters(region.plus(self.entry_at as u64));
+        let zones = region.plus(self.zones_at as u64);
+        parameters.extend(named_place(parameter::ZONES, zones));
+        parameters.extend(named([
+            (parameter::PLACES, self.places as u64),
+            (parameter::FIXED, u64::from(self.fixed)),
+        ]));
+        self.secret.tell(&mut parameters);
         if let Some(client) = self.rings {
-            parameters.insert(parameter::NOTIFICATIONS.to_string(), u64::from(client));
+            parameters.insert(parameter::NOTIFICATIONS.to_owned(), u64::from(client));
         }
         parameters
     }
@@ -385,24 +331,20 @@ impl<D: Device> UnconnectedServed<D> {
         peer: &EndpointAddress,
         parameters: &Parameters,
     ) -> Result<ServedPool<D>, VerbsError> {
-        let said = Said::read(parameters)?;
+        let said = PeerParameters::new(WHAT, parameters);
+        let (client, writes) = read(said)?;
         let theirs = Theirs {
-            requests: carrier::place(parameters, WHAT, parameter::REQUESTS)?,
-            request_bytes: block_bytes(said.eager),
-            bundle_at: zone_bytes(said.eager),
-            answers: said.inlet.plus(ANSWERS_AT as u64),
-            answer_bytes: block_bytes(said.eager),
-        };
-        let peer_said = Peer {
-            inlet: said.inlet,
-            longest: said.longest,
-            traffic_class: carrier::traffic_class(parameters)?,
+            requests: said.place(parameter::REQUESTS)?,
+            request_bytes: block_bytes(client.eager),
+            bundle_at: zone_bytes(client.eager),
+            answers: client.inlet.plus(ANSWERS_AT as u64),
+            answer_bytes: block_bytes(client.eager),
         };
         let inlet = Inlet {
             region: self.inlet,
             at: self.entry_at,
         };
-        let carrier = self.carrier.join(peer, inlet, peer_said)?;
+        let carrier = self.carrier.join(peer, inlet, client)?;
         let eager = carrier.config.eager_bytes;
         let bytes = block_bytes(eager);
         let device_segments = carrier.device.attributes().max_segments.min(BUNDLE);
@@ -416,9 +358,9 @@ impl<D: Device> UnconnectedServed<D> {
             has_own_zone: self.has_own_zone,
             zone_bytes: zone_bytes(eager),
             block_bytes: bytes,
-            capacity: capacity(said.eager).min(capacity(eager)),
+            capacity: capacity(client.eager).min(capacity(eager)),
             reads: self.secret.seals(),
-            writes: said.seals,
+            writes,
             rings: self.rings,
             mapping: match (self.fixed, self.rings) {
                 (false, _) => Mapping::ByTurns,

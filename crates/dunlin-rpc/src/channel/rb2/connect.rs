@@ -11,18 +11,15 @@ use dunlin_ring::{
 use dunlin_verbs::{Access, Device, EndpointAddress, Region, VerbsError};
 
 use super::Rb2Channel;
-use crate::channel::carrier::{self, Inlet, Peer, UnconnectedCarrier};
-use crate::channel::message::{DESCRIPTOR_BYTES, HEADER_BYTES};
+use crate::channel::carrier::{Inlet, Peer, Receiving, UnconnectedCarrier};
+use crate::channel::message::HEADER_BYTES;
 use crate::channel::opening::Opening;
-use crate::channel::Parameters;
+use crate::channel::parameters::{Parameters, PeerParameters};
 use crate::config::ChannelConfig;
 
-/// Names of the parameters that two sides exchange.
+/// Names of the parameters that two sides exchange beyond those of every carrier.
 mod parameter {
-    pub(super) const INLET: (&str, &str) = ("inlet-address", "inlet-key");
     pub(super) const SLOTS: &str = "ring-slots";
-    pub(super) const EAGER: &str = "eager-bytes";
-    pub(super) const LONGEST: &str = "max-message-bytes";
     /// The offers of the ring that this side writes and of the one that it reads, with the number of the word.
     pub(super) const PRODUCER: &str = "ring-producer";
     pub(super) const CONSUMER: &str = "ring-consumer";
@@ -74,11 +71,11 @@ impl<D: Device> Rb2Channel<D> {
         parameters: &Parameters,
     ) -> Result<Opening<Self>, VerbsError> {
         let most = config.ring_bytes / SLOT_BYTES;
-        let slots = carrier::number(parameters, WHAT, parameter::SLOTS, most)?;
-        if !slots.is_power_of_two() || slots < SLOTS_MIN {
-            return Err(VerbsError::Peer(format!(
-                "its rings have {slots} slots: not a power of two, or less than {SLOTS_MIN}"
-            )));
+        let said = PeerParameters::new(WHAT, parameters);
+        let slots = said.number(parameter::SLOTS, SLOTS_MIN..=most)?;
+        if !slots.is_power_of_two() {
+            let words = format!("its ring-slots is {slots}: it must be a power of two");
+            return Err(VerbsError::Peer(words));
         }
         Self::with_slots(device, wake, config, slots)
     }
@@ -89,7 +86,8 @@ impl<D: Device> Rb2Channel<D> {
         config: &ChannelConfig,
         slots: usize,
     ) -> Result<Opening<Self>, VerbsError> {
-        let carrier = UnconnectedCarrier::new(device, wake, config, INLINE_BYTES)?;
+        let carrier =
+            UnconnectedCarrier::new(device, wake, config, (INLINE_BYTES, 1), &Receiving::WakeUps)?;
         let ring = RingConfig {
             design: Design::RB2,
             slots,
@@ -116,16 +114,8 @@ impl<D: Device> Rb2Channel<D> {
 impl<D: Device> Unconnected<D> {
     /// The parameters that the peer needs in addition to the address.
     fn parameters(&self) -> Parameters {
-        let inlet = self.inlet.remote();
-        let config = &self.carrier.config;
-        let own = [
-            (parameter::INLET.0, inlet.address),
-            (parameter::INLET.1, u64::from(inlet.key.0)),
-            (parameter::SLOTS, self.slots as u64),
-            (parameter::EAGER, config.eager_bytes as u64),
-            (parameter::LONGEST, config.max_message_bytes as u64),
-        ];
-        let mut parameters: Parameters = own.map(|(name, value)| (name.to_string(), value)).into();
+        let mut parameters = self.carrier.parameters(self.inlet.remote());
+        parameters.insert(parameter::SLOTS.to_owned(), self.slots as u64);
         let address = self.carrier.address();
         let offers = [
             (parameter::PRODUCER, self.producer.offer(address)),
@@ -144,29 +134,12 @@ impl<D: Device> Unconnected<D> {
         peer: &EndpointAddress,
         parameters: &Parameters,
     ) -> Result<Rb2Channel<D>, VerbsError> {
-        let number = |name, most| carrier::number(parameters, WHAT, name, most);
-        let eager = number(parameter::EAGER, 1 << 20)?;
-        if eager < DESCRIPTOR_BYTES {
-            return Err(VerbsError::Peer(format!(
-                "its eager-bytes is {eager}: not even a descriptor fits"
-            )));
-        }
-        let longest = number(parameter::LONGEST, 1 << 30)?;
-        if longest < eager {
-            return Err(VerbsError::Peer(format!(
-                "its max-message-bytes is {longest}, less than its eager-bytes, {eager}"
-            )));
-        }
-        let theirs = Peer {
-            inlet: carrier::place(parameters, WHAT, parameter::INLET)?,
-            longest,
-            traffic_class: carrier::traffic_class(parameters)?,
-        };
+        let said = PeerParameters::new(WHAT, parameters);
+        let theirs = Peer::read(said, 1 << 20)?;
         let offer = |name: &str| {
             let mut words = [0; OFFER_NUMBERS];
             for (at, word) in words.iter_mut().enumerate() {
-                let name = format!("{name}-{at}");
-                *word = carrier::number(parameters, WHAT, &name, usize::MAX)? as u64;
+                *word = said.word(&format!("{name}-{at}"))?;
             }
             Ok::<_, VerbsError>(Offer::from_numbers(*peer, words))
         };
@@ -185,7 +158,7 @@ impl<D: Device> Unconnected<D> {
         let (LengthLimit::AtMost(fits) | LengthLimit::Exactly(fits)) = producer.limit();
         let own_eager = carrier.config().eager_bytes;
         Ok(Rb2Channel {
-            eager_bytes: eager.min(own_eager).min(fits - HEADER_BYTES),
+            eager_bytes: theirs.eager.min(own_eager).min(fits - HEADER_BYTES),
             received: vec![0; HEADER_BYTES + own_eager].into(),
             carrier,
             producer,

@@ -5,21 +5,17 @@ use dunlin_verbs::{Access, Device, EndpointAddress, Placement, Region, VerbsErro
 
 use super::{RingChannel, RING_AT};
 use crate::channel::batch::{Form, LINE_BYTES};
-use crate::channel::carrier::{self, Inlet, Peer, UnconnectedCarrier};
+use crate::channel::buffers::staging_for;
+use crate::channel::carrier::{Inlet, Peer, Receiving, UnconnectedCarrier};
 use crate::channel::inbox::Inbox;
-use crate::channel::message;
 use crate::channel::opening::Opening;
 use crate::channel::outbox::Outbox;
-use crate::channel::Parameters;
+use crate::channel::parameters::{named, Parameters, PeerParameters};
 use crate::config::ChannelConfig;
 
 /// Names of the parameters that two sides exchange.
 mod parameter {
-    pub(super) const ADDRESS: &str = "inlet-address";
-    pub(super) const KEY: &str = "inlet-key";
     pub(super) const LINES: &str = "ring-lines";
-    pub(super) const EAGER: &str = "eager-bytes";
-    pub(super) const LONGEST: &str = "max-message-bytes";
     pub(super) const CANARIES: &str = "ring-canaries";
     /// One: the owner's device places the bytes of a WRITE in order. An absent parameter means no.
     pub(super) const IN_ORDER: &str = "ring-in-order";
@@ -43,7 +39,8 @@ impl<D: Device> RingChannel<D> {
         config: &ChannelConfig,
     ) -> Result<Opening<Self>, VerbsError> {
         let inline_bytes = Outbox::batch_bytes(config.eager_bytes);
-        let carrier = UnconnectedCarrier::new(device, wake, config, inline_bytes)?;
+        let carrier =
+            UnconnectedCarrier::new(device, wake, config, (inline_bytes, 1), &Receiving::WakeUps)?;
         let inlet = device.allocate_region(
             &carrier.domain,
             RING_AT + config.ring_bytes,
@@ -64,23 +61,15 @@ impl<D: Device> RingChannel<D> {
 
 impl<D: Device> Unconnected<D> {
     fn parameters(&self) -> Parameters {
-        let inlet = self.inlet.remote();
         let lines = self.carrier.config.ring_bytes / LINE_BYTES;
-        [
-            (parameter::ADDRESS, inlet.address),
-            (parameter::KEY, u64::from(inlet.key.0)),
+        let mut parameters = self.carrier.parameters(self.inlet.remote());
+        parameters.extend(named([
             (parameter::LINES, lines as u64),
-            (parameter::EAGER, self.carrier.config.eager_bytes as u64),
-            (
-                parameter::LONGEST,
-                self.carrier.config.max_message_bytes as u64,
-            ),
             (parameter::CANARIES, self.canaries),
             (parameter::IN_ORDER, u64::from(self.in_order())),
             (parameter::ONE_WRITE, u64::from(self.one_write())),
-        ]
-        .map(|(name, value)| (name.to_string(), value))
-        .into()
+        ]));
+        parameters
     }
 
     fn in_order(&self) -> bool {
@@ -97,36 +86,17 @@ impl<D: Device> Unconnected<D> {
         peer: &EndpointAddress,
         parameters: &Parameters,
     ) -> Result<RingChannel<D>, VerbsError> {
-        let said = |name| parameters.get(name) == Some(&1);
+        let said = PeerParameters::new("a ring", parameters);
         // Each side knows both: its own parameters and those of the peer.
-        let sends = Form::between(self.one_write(), said(parameter::IN_ORDER));
-        let receives = Form::between(said(parameter::ONE_WRITE), self.in_order());
-        let number = |name, most| carrier::number(parameters, "a ring", name, most);
-        let lines = number(parameter::LINES, 1 << 20)?;
-        if !lines.is_power_of_two() || lines < 64 {
-            return Err(VerbsError::Peer(format!(
-                "its ring has {lines} lines, which is not a power of two"
-            )));
+        let sends = Form::between(self.one_write(), said.is_set(parameter::IN_ORDER));
+        let receives = Form::between(said.is_set(parameter::ONE_WRITE), self.in_order());
+        let lines = said.number(parameter::LINES, 64..=1 << 20)?;
+        if !lines.is_power_of_two() {
+            let words = format!("its ring-lines is {lines}: it must be a power of two");
+            return Err(VerbsError::Peer(words));
         }
-        let eager = number(parameter::EAGER, lines * LINE_BYTES / 4)?;
-        if eager < message::DESCRIPTOR_BYTES {
-            return Err(VerbsError::Peer(format!(
-                "its eager-bytes is {eager}, too small for a descriptor"
-            )));
-        }
-        let longest = number(parameter::LONGEST, 1 << 30)?;
-        if longest < eager {
-            return Err(VerbsError::Peer(format!(
-                "its max-message-bytes is {longest}, less than its eager-bytes, {eager}"
-            )));
-        }
-        let at = (parameter::ADDRESS, parameter::KEY);
-        let theirs = Peer {
-            inlet: carrier::place(parameters, "a ring", at)?,
-            longest,
-            traffic_class: carrier::traffic_class(parameters)?,
-        };
-        let canaries = number(parameter::CANARIES, usize::MAX)? as u64;
+        let theirs = Peer::read(said, lines * LINE_BYTES / 4)?;
+        let canaries = said.word(parameter::CANARIES)?;
         let Self {
             carrier,
             inlet,
@@ -141,15 +111,10 @@ impl<D: Device> Unconnected<D> {
             carrier.config.ring_bytes / LINE_BYTES,
             carrier.config.eager_bytes,
         );
-        let eager = eager.min(own_eager);
-        let staging = (carrier.inline_bytes < Outbox::batch_bytes(eager))
-            .then(|| {
-                let length = lines * LINE_BYTES;
-                carrier
-                    .device
-                    .allocate_region(&carrier.domain, length, Access::LOCAL_WRITE)
-            })
-            .transpose()?;
+        let eager = theirs.eager.min(own_eager);
+        let lengths = (carrier.inline_bytes, Outbox::batch_bytes(eager));
+        let (device, domain) = (&carrier.device, &carrier.domain);
+        let staging = staging_for(device, domain, lengths, lines * LINE_BYTES)?;
         Ok(RingChannel {
             inbox: Inbox::new(RING_AT, own_lines, own_eager, own_canaries, receives),
             outbox: Outbox::new(lines, eager, canaries, sends),

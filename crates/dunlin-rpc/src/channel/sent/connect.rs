@@ -7,22 +7,14 @@ use dunlin_link::WAKE_RECEIVES;
 use dunlin_verbs::{Access, Device, EndpointAddress, Region, VerbsError};
 
 use super::{slot_bytes, Outgoing, SentChannel, Window};
-use crate::channel::carrier::{self, Inlet, Peer, UnconnectedCarrier};
-use crate::channel::message::DESCRIPTOR_BYTES;
+use crate::channel::buffers::staging_for;
+use crate::channel::carrier::{Inlet, Peer, Receiving, UnconnectedCarrier};
 use crate::channel::opening::Opening;
-use crate::channel::Parameters;
+use crate::channel::parameters::{Parameters, PeerParameters};
 use crate::config::ChannelConfig;
 
-/// Names of the parameters that two sides exchange.
-mod parameter {
-    pub(super) const INLET: (&str, &str) = ("inlet-address", "inlet-key");
-    pub(super) const RECEIVES: &str = "sent-receives";
-    pub(super) const EAGER: &str = "eager-bytes";
-    pub(super) const LONGEST: &str = "max-message-bytes";
-}
-
-/// For error messages about the peer's parameters.
-const WHAT: &str = "a channel of SENDs";
+/// The parameter for the number of RECEIVEs of a side.
+const RECEIVES_PARAMETER: &str = "sent-receives";
 /// Number of RECEIVEs of a side.
 const RECEIVES: usize = 64;
 /// Maximum number that a peer may have.
@@ -45,9 +37,9 @@ impl<D: Device> SentChannel<D> {
     ) -> Result<Opening<Self>, VerbsError> {
         let bytes = slot_bytes(config.eager_bytes);
         // In addition to those of messages: the first message of a side is a wake-up.
-        let count = RECEIVES + WAKE_RECEIVES;
-        let carrier =
-            UnconnectedCarrier::with_buffers(device, wake, config, bytes, (count, bytes))?;
+        let receives = RECEIVES + WAKE_RECEIVES;
+        let receiving = Receiving::Sends { receives, bytes };
+        let carrier = UnconnectedCarrier::new(device, wake, config, (bytes, 1), &receiving)?;
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let inlet = device.allocate_region(&carrier.domain, INLET_BYTES, access)?;
         let unconnected = Unconnected { carrier, inlet };
@@ -61,17 +53,9 @@ impl<D: Device> SentChannel<D> {
 
 impl<D: Device> Unconnected<D> {
     fn parameters(&self) -> Parameters {
-        let inlet = self.inlet.remote();
-        let config = &self.carrier.config;
-        [
-            (parameter::INLET.0, inlet.address),
-            (parameter::INLET.1, u64::from(inlet.key.0)),
-            (parameter::RECEIVES, RECEIVES as u64),
-            (parameter::EAGER, config.eager_bytes as u64),
-            (parameter::LONGEST, config.max_message_bytes as u64),
-        ]
-        .map(|(name, value)| (name.to_string(), value))
-        .into()
+        let mut parameters = self.carrier.parameters(self.inlet.remote());
+        parameters.insert(RECEIVES_PARAMETER.to_owned(), RECEIVES as u64);
+        parameters
     }
 
     /// See [`UnconnectedCarrier::join`].
@@ -80,31 +64,9 @@ impl<D: Device> Unconnected<D> {
         peer: &EndpointAddress,
         parameters: &Parameters,
     ) -> Result<SentChannel<D>, VerbsError> {
-        let number = |name, most| carrier::number(parameters, WHAT, name, most);
-        let eager = number(parameter::EAGER, 1 << 20)?;
-        if eager < DESCRIPTOR_BYTES {
-            return Err(VerbsError::Peer(format!(
-                "its eager-bytes is {eager}, too small for a descriptor"
-            )));
-        }
-        let longest = number(parameter::LONGEST, 1 << 30)?;
-        if longest < eager {
-            return Err(VerbsError::Peer(format!(
-                "its max-message-bytes is {longest}, less than its eager-bytes, {eager}"
-            )));
-        }
-        let receives = number(parameter::RECEIVES, RECEIVES_MAX)?;
-        if receives < Window::LEAST {
-            return Err(VerbsError::Peer(format!(
-                "it has {receives} RECEIVEs, fewer than the minimum of {}",
-                Window::LEAST
-            )));
-        }
-        let theirs = Peer {
-            inlet: carrier::place(parameters, WHAT, parameter::INLET)?,
-            longest,
-            traffic_class: carrier::traffic_class(parameters)?,
-        };
+        let said = PeerParameters::new("a channel of SENDs", parameters);
+        let theirs = Peer::read(said, 1 << 20)?;
+        let receives = said.number(RECEIVES_PARAMETER, Window::LEAST..=RECEIVES_MAX)?;
         let Self { carrier, inlet } = self;
         let inlet = Inlet {
             region: inlet,
@@ -112,17 +74,11 @@ impl<D: Device> Unconnected<D> {
         };
         let carrier = carrier.join(peer, inlet, theirs)?;
         let own_eager = carrier.config().eager_bytes;
-        let eager_bytes = eager.min(own_eager);
+        let eager_bytes = theirs.eager.min(own_eager);
         let slot = slot_bytes(eager_bytes);
-        let staging = (carrier.inline_bytes() < slot)
-            .then(|| {
-                let domain = &carrier.domain;
-                let length = receives * slot;
-                carrier
-                    .device
-                    .allocate_region(domain, length, Access::LOCAL_WRITE)
-            })
-            .transpose()?;
+        let lengths = (carrier.inline_bytes(), slot);
+        let (device, domain) = (&carrier.device, &carrier.domain);
+        let staging = staging_for(device, domain, lengths, receives * slot)?;
         Ok(SentChannel {
             window: Window::new(receives, RECEIVES),
             outgoing: Outgoing::new((receives, slot), staging, carrier.inline_bytes()),

@@ -10,6 +10,7 @@ use super::handshake::Reached;
 use super::{Recipe, Shared};
 use crate::admission::{FEW_PARAMETER, LANE_PARAMETER, SENDER_PARAMETER};
 use crate::call::lane::Lane;
+use crate::channel::parameters::named;
 use crate::error::ConnectError;
 use crate::fabric::Fabric;
 use crate::preset::Preset;
@@ -116,13 +117,11 @@ impl Recipe {
                     .maker
                     .open(&config, sharing.discipline, shared.handle.ports())?;
             if sharing.admitted {
-                let told = [
+                opening.parameters.extend(named([
                     (SENDER_PARAMETER, shared.sender),
                     (LANE_PARAMETER, number as u64),
                     (FEW_PARAMETER, u64::from(sharing.few)),
-                ];
-                let told = told.map(|(name, value)| (name.to_string(), value));
-                opening.parameters.extend(told);
+                ]));
             }
             Ok(opening)
         })?;

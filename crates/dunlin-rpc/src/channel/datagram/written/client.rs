@@ -7,14 +7,15 @@ use dunlin_verbs::{
 };
 
 use super::{parameter, Pair, WHAT};
+use crate::channel::buffers::staging_for;
 use crate::channel::call_id::slot_of;
-use crate::channel::carrier;
 use crate::channel::datagram::sends::ENTRIES;
 use crate::channel::message::{Header, Kind};
+use crate::channel::parameters::{Parameters, PeerParameters};
 use crate::channel::pool::block::{Draft, Seals};
 use crate::channel::pool::{block_bytes, capacity, zone_bytes};
-use crate::channel::{ChannelError, Parameters};
-use crate::config::SIGNAL_EVERY;
+use crate::channel::ChannelError;
+use crate::config::{MAX_MESSAGE_BYTES, SIGNAL_EVERY};
 use crate::effort;
 
 /// An uplink whose server is not known yet.
@@ -47,25 +48,22 @@ impl<D: Device> UnconnectedUplink<D> {
     /// # Errors
     /// When the server's parameters describe no valid zone.
     pub(crate) fn join(mut self, parameters: &Parameters) -> Result<Uplink<D>, VerbsError> {
-        self.pair.join(parameters)?;
-        let number = |name, most| carrier::number(parameters, WHAT, name, most);
-        let eager = number(parameter::EAGER, 1 << 30)?;
-        let secret = number(parameter::SECRET, usize::MAX)? as u64;
+        let said = PeerParameters::new(WHAT, parameters);
+        self.pair.join(said)?;
+        let eager = said.number(parameter::EAGER, 0..=MAX_MESSAGE_BYTES)?;
+        let secret = said.word(parameter::SECRET)?;
         let bytes = block_bytes(eager);
         let inline_bytes = self.device.attributes().max_inline_bytes;
-        let staging = (inline_bytes < bytes).then(|| {
-            let access = Access::LOCAL_WRITE;
-            self.device
-                .allocate_region(&self.pair.domain, zone_bytes(eager), access)
-        });
+        let (device, domain) = (&self.device, &self.pair.domain);
+        let staging = staging_for(device, domain, (inline_bytes, bytes), zone_bytes(eager))?;
         Ok(Uplink {
             pair: self.pair,
-            zone: carrier::place(parameters, WHAT, parameter::ZONE)?,
+            zone: said.place(parameter::ZONE)?,
             bytes,
             capacity: capacity(eager),
             seals: Seals::sum(secret),
             draft: Draft::new(bytes),
-            staging: staging.transpose()?,
+            staging,
             inline_bytes,
             queue: SendQueue::new(ENTRIES, SIGNAL_EVERY),
             failed: None,

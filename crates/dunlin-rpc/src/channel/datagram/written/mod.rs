@@ -21,7 +21,7 @@ use dunlin_verbs::{
 };
 
 use super::sends::ENTRIES;
-use crate::channel::Parameters;
+use crate::channel::parameters::{Parameters, PeerParameters};
 
 pub(crate) use client::{UnconnectedUplink, Uplink};
 #[cfg(feature = "fuzzing")]
@@ -94,14 +94,10 @@ impl<D: Device> Pair<D> {
     }
 
     /// Connects it to the peer with these parameters.
-    fn join(&mut self, parameters: &Parameters) -> Result<(), VerbsError> {
+    fn join(&mut self, said: PeerParameters<'_>) -> Result<(), VerbsError> {
         let mut address = [0; ENDPOINT_ADDRESS_BYTES];
         for (name, word) in parameter::UPLINK.iter().zip(address.chunks_exact_mut(8)) {
-            let told = parameters.get(*name).ok_or_else(|| {
-                let words = format!("it did not send its {name}: not {WHAT} of this version");
-                VerbsError::Peer(words)
-            })?;
-            word.copy_from_slice(&told.to_le_bytes());
+            word.copy_from_slice(&said.word(name)?.to_le_bytes());
         }
         let peer = EndpointAddress::decode(&address);
         let attributes = ConnectAttributes::default();

@@ -2,12 +2,12 @@
 
 use dunlin_verbs::{Access, Device, Region, VerbsError, Work};
 
-use super::{parameter, Pair};
+use super::{parameter, Pair, WHAT};
 use crate::channel::message::Header;
+use crate::channel::parameters::{named, named_place, Parameters, PeerParameters};
 use crate::channel::pool::block::{Blocks, Look, Seals};
 use crate::channel::pool::scan::Scan;
 use crate::channel::pool::{block_bytes, zone_bytes, BLOCKS};
-use crate::channel::Parameters;
 use crate::effort;
 
 /// A client's zone.
@@ -39,7 +39,7 @@ impl<D: Device> Zone<D> {
         let mut pair = Pair::new(device, Access::REMOTE_WRITE, 0)?;
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let region = device.allocate_region(&pair.domain, zone_bytes(eager), access)?;
-        pair.join(parameters)?;
+        pair.join(PeerParameters::new(WHAT, parameters))?;
         let secret = crate::random::random(device)?;
         let bytes = block_bytes(eager);
         Ok(Self {
@@ -57,14 +57,11 @@ impl<D: Device> Zone<D> {
 
     /// Adds the parameters that the client needs.
     pub(crate) fn tell(&self, parameters: &mut Parameters) {
-        let remote = self.region.remote();
-        let numbers = [
-            (parameter::ZONE.0, remote.address),
-            (parameter::ZONE.1, u64::from(remote.key.0)),
+        parameters.extend(named_place(parameter::ZONE, self.region.remote()));
+        parameters.extend(named([
             (parameter::SECRET, self.secret),
             (parameter::EAGER, self.eager as u64),
-        ];
-        parameters.extend(numbers.map(|(name, value)| (name.to_string(), value)));
+        ]));
         self.pair.tell(parameters);
     }
 
