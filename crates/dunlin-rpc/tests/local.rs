@@ -4,16 +4,18 @@
 #[path = "common/block_on.rs"]
 mod block_on;
 
+use std::cell::{Cell, RefCell};
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{pin, Pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use block_on::block_on;
 use dunlin_rpc::{
-    CallError, ChannelConfig, Client, LocalClient, LocalDriver, Preset, RunningServer, Server,
+    CallError, ChannelConfig, Client, LocalCall, LocalClient, LocalDriver, Preset, RunningServer,
+    Server,
 };
 
 /// Keeps its requests.
@@ -177,4 +179,40 @@ fn a_sleep_on_a_lane_ends_when_another_takes_its_place() {
         drop(standing);
         in_time
     });
+}
+
+thread_local! {
+    /// Dropped when the waker of [`meddling_waker`] is cloned.
+    static VICTIM: RefCell<Option<LocalCall>> = const { RefCell::new(None) };
+    static IS_WOKEN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A waker that drops a call when it is cloned: an executor may do anything there.
+fn meddling_waker() -> Waker {
+    fn clone(_: *const ()) -> RawWaker {
+        drop(VICTIM.take());
+        RawWaker::new(std::ptr::null(), &TABLE)
+    }
+    static TABLE: RawWakerVTable = RawWakerVTable::new(
+        clone,
+        |_| IS_WOKEN.set(true),
+        |_| IS_WOKEN.set(true),
+        |_| {},
+    );
+    // SAFETY: the functions do not use the pointer, and only access what belongs to the thread that calls them.
+    unsafe { Waker::from_raw(clone(std::ptr::null())) }
+}
+
+#[test]
+fn a_place_that_is_given_back_while_a_waker_is_cloned_is_found() {
+    let one = One::of(Preset::Plain);
+    let waker = meddling_waker();
+    let context = &mut Context::from_waker(&waker);
+    let [victim, _standing] = [0, 1].map(|_| one.local.call_async(STANDING, b""));
+    VICTIM.set(Some(victim));
+    let mut ready = pin!(one.local.ready());
+    if ready.as_mut().poll(context).is_pending() {
+        assert!(IS_WOKEN.get(), "nobody is told of the place");
+        assert!(matches!(ready.poll(context), Poll::Ready(Ok(_))));
+    }
 }

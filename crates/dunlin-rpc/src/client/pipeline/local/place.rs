@@ -53,8 +53,10 @@ impl Future for Place<'_> {
         let mut inner = shared.lock();
         let (ticket, former) = inner.calls.waiters.stand(self.ticket, until, waker);
         self.ticket = Some(ticket);
+        // Cloning the waker may have given a place back.
+        inner.calls.offer_place();
         let driver = inner.driver.take();
-        drop(inner);
+        shared.give_back(inner);
         drop(former);
         // The driver may sleep for longer than this task may wait.
         driver.into_iter().for_each(Waker::wake);
