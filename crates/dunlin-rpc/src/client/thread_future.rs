@@ -63,6 +63,16 @@ impl<T: Send + 'static> ThreadFuture<T> {
         failed: fn(io::Error) -> T,
         run: impl FnOnce() -> T + Send + 'static,
     ) -> Self {
+        let thread = std::thread::Builder::new().name(name.to_owned());
+        Self::start_by(|run| thread.spawn(run).map(drop), failed, run)
+    }
+
+    /// As [`ThreadFuture::start`], on a thread that `spawn` starts: a simulated one, perhaps.
+    pub(super) fn start_by(
+        spawn: impl FnOnce(Box<dyn FnOnce() + Send>) -> io::Result<()>,
+        failed: fn(io::Error) -> T,
+        run: impl FnOnce() -> T + Send + 'static,
+    ) -> Self {
         let state = Arc::new(Mutex::new(State {
             ended: None,
             over: false,
@@ -72,8 +82,7 @@ impl<T: Send + 'static> ThreadFuture<T> {
             state: Arc::clone(&state),
             failed,
         };
-        let thread = std::thread::Builder::new().name(name.to_owned());
-        if let Err(error) = thread.spawn(move || notifier.tell(run())) {
+        if let Err(error) = spawn(Box::new(move || notifier.tell(run()))) {
             let mut place = state.lock().unwrap_or_else(PoisonError::into_inner);
             let former = place.ended.replace(failed(error));
             drop(place);

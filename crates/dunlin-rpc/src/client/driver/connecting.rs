@@ -1,9 +1,11 @@
 //! How the driver makes its lane. A server may be silent for longer than the deadlines of calls submitted meanwhile, so
 //! a separate thread makes the connection, and the driver ends calls whose deadlines have passed.
 
-use std::io;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use dunlin_verbs::thread;
@@ -12,6 +14,7 @@ use super::{give_back, AsyncLane, LONGEST_SLEEP};
 use crate::call::lane::Lane;
 use crate::client::recipe::Recipe;
 use crate::client::spares::usable;
+use crate::client::thread_future::ThreadFuture;
 use crate::error::{CallError, ConnectError};
 use crate::lanes::Owner;
 
@@ -99,29 +102,19 @@ impl AsyncLane {
 
     /// Opens a lane on a separate thread. `None`: no call waits for it any more.
     fn open_beside(&self, recipe: &Arc<Recipe>, until: Instant) -> Option<Opened> {
-        let place = Arc::new(Mutex::new(None));
-        let (theirs, made_by, driver) = (Arc::clone(&place), Arc::clone(recipe), thread::waker());
-        let started = recipe.spawn("dunlin-connect", move || {
-            let opened = open(&made_by, until);
-            *thread::lock(&theirs) = Some(opened);
-            drop(theirs);
-            driver.wake();
-        });
-        if let Err(error) = started {
-            return Some(Err(ConnectError::Thread(error)));
-        }
+        let made_by = Arc::clone(recipe);
+        let mut opening = ThreadFuture::start_by(
+            |run| recipe.spawn("dunlin-connect", run),
+            |error| Err(ConnectError::Thread(error)),
+            move || open(&made_by, until),
+        );
+        let driver = thread::waker();
         loop {
-            let has_ended = Arc::strong_count(&place) == 1;
-            if let Some(opened) = thread::lock(&place).take() {
+            let polled = Pin::new(&mut opening).poll(&mut Context::from_waker(&driver));
+            if let Poll::Ready(opened) = polled {
                 break Some(opened);
             }
-            if has_ended {
-                let words = "the connecting thread panicked";
-                break Some(Err(ConnectError::Thread(io::Error::other(words))));
-            }
-            let Some((_, looks_at)) = self.attend_to_waiting() else {
-                break None;
-            };
+            let (_, looks_at) = self.attend_to_waiting()?;
             thread::park(looks_at.saturating_duration_since(thread::now()));
         }
     }
