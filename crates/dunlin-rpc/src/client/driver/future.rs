@@ -12,6 +12,7 @@ use dunlin_verbs::thread;
 
 use super::calls::{Calls, Holds, State, Wish};
 use super::looking::Looked;
+use super::ready::LanePlace;
 use super::{give_back, AsyncLane, Inner};
 use crate::call::reply::Reply;
 use crate::call::wanted::{RegionKey, Wanted};
@@ -23,13 +24,13 @@ use crate::error::CallError;
 use crate::identity;
 use crate::HandlerId;
 
-/// Sends a call and returns its future. `held` is a lane on which the call already has a place.
+/// Sends a call and returns its future. `held` is a place that the call already has.
 pub(in crate::client) fn call(
     core: &Core,
     deadline: Duration,
     handler: HandlerId,
     payload: &[u8],
-    held: Option<Arc<Owned<AsyncLane>>>,
+    held: Option<LanePlace>,
 ) -> CallFuture {
     send(core, deadline, Wish::Call(handler, payload), held)
 }
@@ -58,19 +59,13 @@ fn send(
     core: &Core,
     deadline: Duration,
     wish: Wish<'_>,
-    mut held: Option<Arc<Owned<AsyncLane>>>,
+    mut held: Option<LanePlace>,
 ) -> CallFuture {
-    let future = match may_call(core) {
-        Ok(()) => put(core, deadline, wish, &mut held),
+    // A place on a lane that has been replaced is given back when the call is on the other lane, whose lock is free.
+    match may_call(core) {
+        Ok(()) => put(core, deadline, wish, held.as_mut()),
         Err(error) => CallFuture::failed(core, error),
-    };
-    // A place on a lane that has been replaced.
-    if let Some(lane) = held.filter(|lane| lane.is_here()) {
-        let mut inner = lane.lock();
-        inner.calls.give_place_back();
-        give_back(inner);
     }
-    future
 }
 
 fn may_call(core: &Core) -> Result<(), CallError> {
@@ -82,12 +77,7 @@ fn may_call(core: &Core) -> Result<(), CallError> {
 }
 
 /// Puts a call into the client's lane for futures, which is made anew if there is no usable one.
-fn put(
-    core: &Core,
-    after: Duration,
-    wish: Wish<'_>,
-    held: &mut Option<Arc<Owned<AsyncLane>>>,
-) -> CallFuture {
+fn put(core: &Core, after: Duration, wish: Wish<'_>, held: Option<&mut LanePlace>) -> CallFuture {
     let mut lanes = thread::lock(&core.asynchronous);
     if core.closed.load(Ordering::Acquire) {
         return CallFuture::failed(core, CallError::Closed);
@@ -97,9 +87,9 @@ fn put(
         if inner.takes_calls() {
             drop(lanes);
             let awake = !lane.sleeping.load(Ordering::SeqCst);
-            let holds = match held.take_if(|held| Arc::ptr_eq(held, &lane)) {
-                Some(_) => Holds::Place,
-                None if held.is_some() => Holds::PlaceElsewhere,
+            let holds = match held {
+                Some(held) if Arc::ptr_eq(&held.calls, &lane) => held.terms().1,
+                Some(_) => Holds::PlaceElsewhere,
                 None => Holds::Nothing,
             };
             let put = inner.put(wish, (after, holds), awake);

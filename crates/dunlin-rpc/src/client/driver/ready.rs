@@ -1,34 +1,57 @@
-//! Awaitable back-pressure: a place for a call of the client's futures, reserved before the call is made.
+//! A place for a call of the client's futures, reserved before the call is made.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{ready, Context, Poll};
 use std::time::Duration;
 
 use dunlin_verbs::process::Owned;
 use dunlin_verbs::thread;
 
+use super::calls::{Calls, Holds};
 use super::future::{begin_with_place, call, CallFuture};
-use super::waiters::Limit;
+use super::waiters::{HeldPlace, SharedCalls, WaitForPlace};
 use super::{give_back, AsyncLane};
+use crate::call::reply::Reply;
 use crate::client::Core;
 use crate::error::CallError;
 use crate::HandlerId;
+
+/// A place on a lane of the client's futures.
+pub(super) type LanePlace = HeldPlace<Arc<Owned<AsyncLane>>>;
+
+impl SharedCalls for Owned<AsyncLane> {
+    type Kept = Reply;
+
+    fn with<T>(&self, action: impl FnOnce(&mut Calls) -> T) -> Option<T> {
+        // After a fork, the holder of the lock may be a thread of the parent, which cannot release it here.
+        if !self.is_here() {
+            return None;
+        }
+        let mut inner = self.lock();
+        let done = (!inner.over).then(|| action(&mut inner.calls));
+        give_back(inner);
+        done
+    }
+
+    fn wake_driver(&self) {
+        self.rouse();
+    }
+}
 
 /// A future of a place for one more call among the client's futures. Made by [`crate::Client::ready`].
 #[must_use = "futures do nothing unless polled"]
 pub struct Ready {
     core: Arc<Core>,
-    limit: Limit,
-    /// Its position in the queue of a lane.
-    waiting: Option<(Arc<Owned<AsyncLane>>, u64)>,
+    wait: WaitForPlace<Arc<Owned<AsyncLane>>>,
 }
 
 impl std::fmt::Debug for Ready {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let ticket = self.waiting.as_ref().map(|(_, ticket)| ticket);
-        f.debug_struct("Ready").field("waiting", &ticket).finish()
+        f.debug_struct("Ready")
+            .field("waiting", &self.wait.ticket())
+            .finish()
     }
 }
 
@@ -36,23 +59,8 @@ impl Ready {
     pub(in crate::client) fn new(core: &Arc<Core>, deadline: Duration) -> Self {
         Self {
             core: Arc::clone(core),
-            limit: Limit::new(deadline),
-            waiting: None,
+            wait: WaitForPlace::new(deadline),
         }
-    }
-
-    /// Leaves the queue; if it was woken and does not use the place, it wakes the next.
-    fn leave(&mut self) {
-        let Some((lane, ticket)) = self.waiting.take() else {
-            return;
-        };
-        if !lane.is_here() {
-            return;
-        }
-        let mut inner = lane.lock();
-        let left = inner.calls.leave_queue(ticket);
-        give_back(inner);
-        drop(left);
     }
 }
 
@@ -60,71 +68,33 @@ impl Future for Ready {
     type Output = Result<Permit, CallError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.get_mut();
-        this.core.check()?;
-        if this.core.is_closed() {
+        let Self { core, wait } = self.get_mut();
+        core.check()?;
+        if core.is_closed() {
             return Poll::Ready(Err(CallError::Closed));
         }
-        let left = this.limit.left().inspect_err(|_| this.leave())?;
-        let permit = |core: &Arc<Core>, lane| Permit {
-            core: Arc::clone(core),
-            deadline: left,
-            lane: Some(lane),
-        };
-        let mut lane = thread::lock(&this.core.asynchronous).current.clone();
+        let current = || thread::lock(&core.asynchronous).current.clone();
+        let mut lane = current();
         if lane.as_ref().is_none_or(|lane| lane.lock().over) {
-            this.leave();
-            if let Some(begun) = begin_with_place(&this.core)? {
-                return Poll::Ready(Ok(permit(&this.core, begun)));
+            let left = wait.left()?;
+            if let Some(calls) = begin_with_place(core)? {
+                let holds = Holds::Place;
+                let place = HeldPlace { calls, holds, left };
+                return Poll::Ready(Ok(Permit::new(core, place)));
             }
             // Another task was faster.
-            lane = thread::lock(&this.core.asynchronous).current.clone();
-        }
-        let stands_elsewhere = |(queue, _): &(Arc<Owned<AsyncLane>>, u64)| {
-            lane.as_ref().is_none_or(|lane| !Arc::ptr_eq(queue, lane))
-        };
-        if this.waiting.as_ref().is_some_and(stands_elsewhere) {
-            // That lane was replaced by another, which has its own numbering of tickets.
-            this.leave();
+            lane = current();
         }
         let Some(lane) = lane else {
             return Poll::Ready(Err(CallError::Closed));
         };
-        let waker = context.waker().clone();
-        let mut inner = lane.lock();
-        if inner.over {
-            // It has just ended.
-            give_back(inner);
+        let place = ready!(wait.poll(&lane, context))?;
+        if place.holds == Holds::Nothing {
+            // The lane has just ended: the next poll makes another.
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        if inner.calls.take_place() {
-            let permit = permit(&this.core, Arc::clone(&lane));
-            give_back(inner);
-            // If it was woken for this place it has already left the queue; otherwise it leaves it now.
-            if let Some((_, ticket)) = this.waiting.take() {
-                let mut inner = lane.lock();
-                let left = inner.calls.waiters.remove(ticket);
-                give_back(inner);
-                drop(left);
-            }
-            return Poll::Ready(Ok(permit));
-        }
-        let ticket = this.waiting.take().map(|(_, ticket)| ticket);
-        let until = this.limit.begin();
-        let (ticket, former) = inner.calls.waiters.stand(ticket, until, waker);
-        this.waiting = Some((Arc::clone(&lane), ticket));
-        give_back(inner);
-        drop(former);
-        // The driver may sleep for longer than this task may wait.
-        lane.rouse();
-        Poll::Pending
-    }
-}
-
-impl Drop for Ready {
-    fn drop(&mut self) {
-        self.leave();
+        Poll::Ready(Ok(Permit::new(core, place)))
     }
 }
 
@@ -132,8 +102,7 @@ impl Drop for Ready {
 #[must_use = "it holds a place for a call"]
 pub struct Permit {
     core: Arc<Core>,
-    deadline: Duration,
-    lane: Option<Arc<Owned<AsyncLane>>>,
+    place: LanePlace,
 }
 
 impl std::fmt::Debug for Permit {
@@ -143,19 +112,14 @@ impl std::fmt::Debug for Permit {
 }
 
 impl Permit {
-    /// As [`crate::Client::call_async`], using the reserved place.
-    pub fn call(mut self, handler: HandlerId, payload: &[u8]) -> CallFuture {
-        let lane = self.lane.take();
-        call(&self.core, self.deadline, handler, payload, lane)
+    fn new(core: &Arc<Core>, place: LanePlace) -> Self {
+        let core = Arc::clone(core);
+        Self { core, place }
     }
-}
 
-impl Drop for Permit {
-    fn drop(&mut self) {
-        if let Some(lane) = self.lane.take().filter(|lane| lane.is_here()) {
-            let mut inner = lane.lock();
-            inner.calls.give_place_back();
-            give_back(inner);
-        }
+    /// As [`crate::Client::call_async`], using the reserved place.
+    pub fn call(self, handler: HandlerId, payload: &[u8]) -> CallFuture {
+        let Self { core, place } = self;
+        call(&core, place.left, handler, payload, Some(place))
     }
 }

@@ -17,6 +17,7 @@ pub use place::LocalPermit;
 pub use reply::LocalReply;
 
 use std::cell::{RefCell, RefMut};
+use std::ops::Deref;
 use std::rc::Rc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -26,6 +27,7 @@ use dunlin_verbs::thread;
 use super::Pipeline;
 use crate::call::wanted::Wanted;
 use crate::client::driver::calls::{Calls, Holds, Wish};
+use crate::client::driver::waiters::SharedCalls;
 use crate::client::RemoteRegion;
 use crate::error::CallError;
 use crate::HandlerId;
@@ -146,6 +148,15 @@ impl Clone for Holder {
     }
 }
 
+impl Deref for Holder {
+    type Target = Shared;
+
+    #[inline]
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
 impl Holder {
     #[inline]
     fn put(&self, wish: Wish<'_>, terms: (Duration, Holds)) -> LocalCall {
@@ -169,14 +180,6 @@ impl Drop for Holder {
         if Rc::strong_count(&self.0) == 2 {
             self.wake_driver();
         }
-    }
-}
-
-impl Holder {
-    #[cold]
-    fn wake_driver(&self) {
-        let driver = self.0.lock().driver.take();
-        driver.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -249,9 +252,8 @@ impl LocalClient {
     /// # Errors
     /// As for [`crate::Client::call`].
     pub async fn call(&self, handler: HandlerId, payload: &[u8]) -> Result<LocalReply, CallError> {
-        let left = place::place(&self.holder.0, self.deadline).await?;
-        let terms = (left, Holds::Nothing);
-        let ended = self.holder.put(Wish::Call(handler, payload), terms);
+        let mut place = place::place(&*self.holder, self.deadline).await?;
+        let ended = self.holder.put(Wish::Call(handler, payload), place.terms());
         ended.await.map_err(|error| match error {
             CallError::DeadlineExceeded { .. } => CallError::DeadlineExceeded {
                 after: self.deadline,
@@ -266,8 +268,8 @@ impl LocalClient {
     /// # Errors
     /// [`CallError::DeadlineExceeded`] when no place became free in time.
     pub async fn ready(&self) -> Result<LocalPermit, CallError> {
-        let left = place::place(&self.holder.0, self.deadline).await?;
-        Ok(LocalPermit::take(&self.holder, left))
+        let place = place::place(self.holder.clone(), self.deadline).await?;
+        Ok(LocalPermit(place))
     }
 
     /// Reads `length` bytes of a region, which is attached on this connection before the first operation on it.
