@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::driver::calls::Wish;
 use super::region::attach_on;
 use super::wait::Waiter;
 use super::{thread_lane, Core, RemoteRegion};
-use crate::call::lane::{Answer, Body, Sink, Submitted};
+use crate::call::lane::{Answer, Sink, Submitted};
 use crate::call::reply::Reply;
 use crate::call::wanted::Wanted;
 use crate::error::CallError;
@@ -17,15 +18,8 @@ use crate::HandlerId;
 #[must_use = "a batch is not sent until send() is called"]
 pub struct Batch<'a> {
     core: &'a Arc<Core>,
-    calls: Vec<Item<'a>>,
+    calls: Vec<Wish<'a>>,
     deadline: Duration,
-}
-
-/// An item of a batch: a call or a one-sided operation.
-#[derive(Clone, Copy, Debug)]
-enum Item<'a> {
-    Call(HandlerId, &'a [u8]),
-    OneSided(&'a RemoteRegion, u64, Wanted<'a>),
 }
 
 impl std::fmt::Debug for super::CoreState {
@@ -47,28 +41,28 @@ impl<'a> Batch<'a> {
 
     /// Adds a call.
     pub fn call(mut self, handler: HandlerId, payload: &'a [u8]) -> Self {
-        self.calls.push(Item::Call(handler, payload));
+        self.calls.push(Wish::Call(handler, payload));
         self
     }
 
     /// Adds a READ of a region; its result is the bytes read.
     pub fn read(mut self, region: &'a RemoteRegion, offset: u64, length: usize) -> Self {
-        let item = Item::OneSided(region, offset, Wanted::Read(length));
-        self.calls.push(item);
+        let wish = Wish::OneSided(region.key(), offset, Wanted::Read(length));
+        self.calls.push(wish);
         self
     }
 
     /// Adds a WRITE into a region.
     pub fn write(mut self, region: &'a RemoteRegion, offset: u64, bytes: &'a [u8]) -> Self {
-        let item = Item::OneSided(region, offset, Wanted::Write(bytes));
-        self.calls.push(item);
+        let wish = Wish::OneSided(region.key(), offset, Wanted::Write(bytes));
+        self.calls.push(wish);
         self
     }
 
     /// Adds a fetch-and-add on a region; its result is the previous value of the 8 bytes.
     pub fn fetch_add(mut self, region: &'a RemoteRegion, offset: u64, add: u64) -> Self {
-        let item = Item::OneSided(region, offset, Wanted::FetchAndAdd(add));
-        self.calls.push(item);
+        let wish = Wish::OneSided(region.key(), offset, Wanted::FetchAndAdd(add));
+        self.calls.push(wish);
         self
     }
 
@@ -108,27 +102,12 @@ impl<'a> Batch<'a> {
                     true => settings.told.says(deadline, Some(waiter.began())),
                     false => None,
                 };
-                while let Some(&item) = calls.get(next) {
-                    let submitted = match item {
-                        Item::Call(handler, payload) => {
-                            let (mut handler, mut body) = (handler, Body::Bytes(payload));
-                            if let Some(said) = said {
-                                let longest = lane.longest();
-                                (handler, body) =
-                                    said.put_behind(handler, body, longest, &mut copy);
-                            }
-                            lane.submit(handler, &mut body, next as u64)
-                                .map(|call| call.map_or(Submitted::Full, Submitted::Call))
-                        }
-                        Item::OneSided(region, offset, wanted) => {
-                            lane.submit_one_sided(region.key(), offset, &wanted, next as u64)
-                        }
-                    };
-                    match submitted {
+                while let Some(&wish) = calls.get(next) {
+                    match wish.submit(lane, next, (said, &mut copy)) {
                         Ok(Submitted::Call(call)) => out.push(call),
                         Ok(Submitted::Full) => break,
                         Ok(Submitted::Unattached) => {
-                            attaching.get_or_insert(item);
+                            attaching.get_or_insert(wish);
                             break;
                         }
                         Err(error) => {
@@ -139,11 +118,10 @@ impl<'a> Batch<'a> {
                     next += 1;
                 }
                 let ours_are_in = gathered.missing + next == calls.len();
-                if let (Some(Item::OneSided(region, ..)), true) = (attaching, ours_are_in) {
+                if let (Some(Wish::OneSided(region, ..)), true) = (attaching, ours_are_in) {
                     // No other answer can arrive.
                     attaching = None;
-                    let since = (deadline, waiter.began());
-                    match attach_on(lane, core, region.key(), since) {
+                    match attach_on(lane, region, waiter.before()) {
                         Ok(_) => {}
                         // This one has ended; the others may end differently.
                         Err(

@@ -283,13 +283,9 @@ impl Client {
             };
             let call = match short {
                 Some(call) => call,
-                None => loop {
-                    match lane.submit(handler, &mut body, 0)? {
-                        Some(call) => break call,
-                        None if lane.poll(&mut sink)? > 0 => waiter.progressed()?,
-                        None => waiter.idle(lane, &mut sink)?,
-                    }
-                },
+                None => {
+                    waiter.submit(lane, &mut sink, |lane| lane.submit(handler, &mut body, 0))?
+                }
             };
             finish(lane, call, sink, waiter)
         })
@@ -440,15 +436,7 @@ fn finish(
         if let Some(result) = sink.0.take() {
             return result;
         }
-        if polled? > 0 {
-            if let Err(error) = waiter.progressed() {
-                lane.abandon(call);
-                return Err(error);
-            }
-            polled = lane.poll(&mut sink);
-            continue;
-        }
-        let waited = waiter.idle(lane, &mut sink);
+        let waited = waiter.polled(polled?, lane, &mut sink);
         if let Some(result) = sink.0.take() {
             return result;
         }

@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 use dunlin_verbs::process::Owned;
 use dunlin_verbs::thread;
 
-use super::pipeline::{operate, submit_on};
+use super::pipeline::{submit_attached, submit_on, NEVER_CLOSED};
+use super::wait::Waiter;
 use super::{Client, RemoteRegion};
 use crate::call::lane::{Answer, Lane, Sink};
 use crate::call::wanted::Wanted;
+use crate::config::WaitMode;
 use crate::error::{CallError, ConnectError};
 use crate::lanes::Owner;
 use crate::HandlerId;
@@ -224,7 +226,8 @@ impl Peers {
             (handler, payload),
             tag,
             (said, &mut self.copy),
-        )?;
+        )?
+        .is_some();
         self.note(peer, submitted);
         Ok(submitted)
     }
@@ -286,12 +289,16 @@ impl Peers {
         &mut self,
         peer: usize,
         region: &RemoteRegion,
-        wanted: (u64, &Wanted<'_>),
+        (offset, wanted): (u64, &Wanted<'_>),
         tag: u64,
     ) -> Result<bool, CallError> {
         self.lanes.check()?;
         let lane = self.lanes[peer].as_mut().ok_or_else(unconnected)?;
-        let submitted = operate(lane.as_mut(), region, wanted, tag, self.deadline)?;
+        // As in [`Peers::wait`], the thread does not sleep.
+        let waiter = || Waiter::new(WaitMode::Spin, self.deadline, &NEVER_CLOSED);
+        let submitted = submit_attached(lane.as_mut(), region, waiter, |lane, key| {
+            lane.submit_one_sided(key, offset, wanted, tag)
+        })?;
         self.note(peer, submitted);
         Ok(submitted)
     }

@@ -23,13 +23,13 @@ use crate::call::timeout::Told;
 use crate::config::WaitMode;
 use crate::error::CallError;
 use crate::lanes::Owner;
-pub(super) use one_sided::operate;
+pub(super) use one_sided::submit_attached;
 pub(super) use submitting::submit_on;
 
 /// Number of polls without a response between two checks for failures, which messages do not show.
 const POLLS_PER_CHECK: u32 = 1024;
 /// A pipeline ends when it is dropped, not when its client is closed.
-static NEVER_CLOSED: AtomicBool = AtomicBool::new(false);
+pub(super) static NEVER_CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// Many outstanding calls, each with a tag chosen by the caller and answered by callback in any order. Made by
 /// [`super::Client::pipeline`].
@@ -374,11 +374,8 @@ impl Pipeline {
             if answered > 0 {
                 return Ok(answered);
             }
-            match taken {
-                0 => waiter.idle(self.lane.as_mut(), &mut sink)?,
-                // Messages about the state of a call are not responses.
-                _ => waiter.progressed()?,
-            }
+            // Messages about the state of a call are not responses.
+            waiter.polled(taken, self.lane.as_mut(), &mut sink)?;
             taken = self.lane.poll(&mut sink)?;
         }
     }

@@ -7,9 +7,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
-
-use dunlin_verbs::thread;
+use std::time::Duration;
 
 use super::driver::{self, CallFuture};
 use super::wait::Waiter;
@@ -62,8 +60,8 @@ impl RemoteRegion {
     ) -> Result<Self, CallError> {
         let key = Arc::new(RegionKey::new(number, name));
         let attached = thread_lane::with(core, deadline, |lane, began| {
-            let began = began.unwrap_or_else(thread::now);
-            attach_on(lane, core, &key, (deadline, began))
+            let waiter = Waiter::new(core.settings.channel.wait, deadline, &core.closed);
+            attach_on(lane, &key, waiter.since(began))
         })?;
         Ok(Self {
             core: Arc::clone(core),
@@ -118,14 +116,14 @@ impl RemoteRegion {
             waiter = waiter.since(began);
             let mut sink = One(None);
             let call = loop {
-                match lane.submit_one_sided(&self.key, offset, &wanted, 0)? {
-                    Submitted::Call(call) => break call,
-                    Submitted::Unattached => {
-                        attach_on(lane, core, &self.key, (deadline, waiter.began()))?;
-                    }
-                    Submitted::Full if lane.poll(&mut sink)? > 0 => waiter.progressed()?,
-                    Submitted::Full => waiter.idle(lane, &mut sink)?,
+                let submitted = waiter.submit(lane, &mut sink, |lane| {
+                    let submitted = lane.submit_one_sided(&self.key, offset, &wanted, 0)?;
+                    Ok((submitted != Submitted::Full).then_some(submitted))
+                })?;
+                if let Submitted::Call(call) = submitted {
+                    break call;
                 }
+                attach_on(lane, &self.key, waiter.before())?;
             };
             finish(lane, call, sink, waiter)
         })
@@ -334,23 +332,14 @@ impl Future for AttachFuture {
     }
 }
 
-/// Requests the region on this lane and waits for the grant, for at most the given time from then on.
+/// Requests the region on this lane and waits for the grant: no other answer can arrive meanwhile.
 pub(super) fn attach_on(
     lane: &mut dyn Lane,
-    core: &Core,
     region: &RegionKey,
-    (deadline, began): (Duration, Instant),
+    mut waiter: Waiter<'_>,
 ) -> Result<Attached, CallError> {
-    let mut waiter = Waiter::new(core.settings.channel.wait, deadline, &core.closed);
-    waiter = waiter.since(Some(began));
     let mut sink = One(None);
-    let call = loop {
-        match lane.submit_attach(region, 0)? {
-            Some(call) => break call,
-            None if lane.poll(&mut sink)? > 0 => waiter.progressed()?,
-            None => waiter.idle(lane, &mut sink)?,
-        }
-    };
+    let call = waiter.submit(lane, &mut sink, |lane| lane.submit_attach(region, 0))?;
     let granted = finish(lane, call, sink, waiter);
     granted_on(lane, region, granted)
 }
@@ -381,37 +370,4 @@ pub(super) fn granted(
     Attached::decode(&grant).ok_or_else(|| CallError::ConnectionLost {
         why: "a grant of an unknown format".to_owned(),
     })
-}
-
-/// As [`attach_on`], for lanes whose answers are delivered elsewhere: `ended` returns the outcome of the call.
-pub(super) fn attach_by<S>(
-    lane: &mut dyn Lane,
-    sink: &mut S,
-    region: &RegionKey,
-    tag: u64,
-    deadline: Duration,
-    mut ended: impl FnMut(&mut S) -> Option<Result<Reply, CallError>>,
-) -> Result<Attached, CallError>
-where
-    S: crate::call::lane::Sink,
-{
-    let started = thread::now();
-    let mut call = None;
-    loop {
-        if call.is_none() {
-            call = lane.submit_attach(region, tag)?;
-        }
-        lane.turn(sink, true)?;
-        if let Some(answer) = ended(sink) {
-            return granted_on(lane, region, answer);
-        }
-        if thread::now().duration_since(started) > deadline {
-            if let Some(call) = call {
-                lane.abandon(call);
-            }
-            return Err(CallError::DeadlineExceeded { after: deadline });
-        }
-        lane.check(sink)?;
-        thread::yield_now();
-    }
 }

@@ -90,6 +90,50 @@ impl<'a> Waiter<'a> {
         *self.started.get_or_insert_with(thread::now)
     }
 
+    /// Another wait within the same time, for something else that has to come first.
+    pub(super) fn before(&mut self) -> Self {
+        let began = self.began();
+        Self::new(self.mode, self.limit, self.closed)
+            .of(self.server)
+            .since(Some(began))
+    }
+
+    /// Submits as soon as there is room; `submit` returns `None` as long as there is none.
+    ///
+    /// # Errors
+    /// Those of `submit`, and as for [`Waiter::polled`].
+    pub(super) fn submit<T>(
+        &mut self,
+        lane: &mut dyn Lane,
+        sink: &mut dyn Sink,
+        mut submit: impl FnMut(&mut dyn Lane) -> Result<Option<T>, CallError>,
+    ) -> Result<T, CallError> {
+        loop {
+            if let Some(submitted) = submit(lane)? {
+                return Ok(submitted);
+            }
+            let taken = lane.poll(sink)?;
+            self.polled(taken, lane, sink)?;
+        }
+    }
+
+    /// To be called after a poll that took this many messages.
+    ///
+    /// # Errors
+    /// When the deadline has passed, the client is closed or the lane is lost.
+    #[inline]
+    pub(super) fn polled(
+        &mut self,
+        taken: usize,
+        lane: &mut dyn Lane,
+        sink: &mut dyn Sink,
+    ) -> Result<(), CallError> {
+        match taken {
+            0 => self.idle(lane, sink),
+            _ => self.progressed(),
+        }
+    }
+
     /// To be called after a poll that took something. This need not be what is waited for, and a server may send
     /// without end.
     ///

@@ -1,36 +1,24 @@
 //! One-sided operations of a pipeline, and of other lanes that belong to one caller.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use dunlin_verbs::{AnyRegion, PeerMemory, PeerSource};
 
-use super::super::region::attach_by;
-use super::super::{One, RemoteRegion};
-use super::Pipeline;
+use super::super::region::attach_on;
+use super::super::wait::Waiter;
+use super::super::RemoteRegion;
+use super::{Pipeline, NEVER_CLOSED};
 use crate::call::lane::{Lane, MappedRegion, Submitted};
 use crate::call::own::Own;
 use crate::call::wanted::{RegionKey, Wanted};
 use crate::error::CallError;
 
-/// Adds a one-sided operation to the batch of a lane that belongs to one caller; `false`: there is no room, poll first.
-pub(in crate::client) fn operate(
+/// Adds a one-sided operation to the batch of a lane that belongs to one caller, after attaching its region if
+/// necessary, for which `waiter` makes a wait. `false`: there is no room, poll first.
+pub(in crate::client) fn submit_attached<'w>(
     lane: &mut dyn Lane,
     region: &RemoteRegion,
-    (offset, wanted): (u64, &Wanted<'_>),
-    tag: u64,
-    deadline: Duration,
-) -> Result<bool, CallError> {
-    submit_attached(lane, region, deadline, |lane, key| {
-        lane.submit_one_sided(key, offset, wanted, tag)
-    })
-}
-
-/// Submits an operation, after attaching its region if necessary.
-pub(super) fn submit_attached(
-    lane: &mut dyn Lane,
-    region: &RemoteRegion,
-    deadline: Duration,
+    waiter: impl Fn() -> Waiter<'w>,
     mut submit: impl FnMut(&mut dyn Lane, &RegionKey) -> Result<Submitted, CallError>,
 ) -> Result<bool, CallError> {
     let key = region.key();
@@ -44,8 +32,7 @@ pub(super) fn submit_attached(
                 if lane.outstanding() > 0 {
                     return Ok(false);
                 }
-                let mut sink = One(None);
-                attach_by(lane, &mut sink, key, 0, deadline, |sink| sink.0.take())?;
+                attach_on(lane, key, waiter())?;
             }
             Err(error) => return Err(error),
         }
@@ -115,24 +102,29 @@ impl Pipeline {
         )
     }
 
-    pub(super) fn operate(
+    fn operate(
         &mut self,
         region: &RemoteRegion,
         offset: u64,
         wanted: &Wanted<'_>,
         tag: u64,
     ) -> Result<bool, CallError> {
+        self.submit_attached(region, |lane, key| {
+            lane.submit_one_sided(key, offset, wanted, tag)
+        })
+    }
+
+    fn submit_attached(
+        &mut self,
+        region: &RemoteRegion,
+        submit: impl FnMut(&mut dyn Lane, &RegionKey) -> Result<Submitted, CallError>,
+    ) -> Result<bool, CallError> {
         self.lane.check()?;
         if !self.reaches_memory() {
             return Ok(false);
         }
-        operate(
-            self.lane.as_mut(),
-            region,
-            (offset, wanted),
-            tag,
-            self.deadline,
-        )
+        let waiter = || Waiter::new(self.wait, self.deadline, &NEVER_CLOSED).of(self.server);
+        submit_attached(self.lane.as_mut(), region, waiter, submit)
     }
 
     /// Allocates memory that no peer can access, for [`Pipeline::submit_own`].
@@ -153,13 +145,8 @@ impl Pipeline {
         own: &Own<'_>,
         tag: u64,
     ) -> Result<Option<bool>, CallError> {
-        self.lane.check()?;
-        if !self.reaches_memory() {
-            return Ok(Some(false));
-        }
-        let deadline = self.deadline;
         let mut has_it = true;
-        let submitted = submit_attached(self.lane.as_mut(), region, deadline, |lane, key| {
+        let submitted = self.submit_attached(region, |lane, key| {
             let submitted = lane.submit_own(key, offset, own, tag)?;
             has_it = submitted.is_some();
             Ok(submitted.unwrap_or(Submitted::Full))

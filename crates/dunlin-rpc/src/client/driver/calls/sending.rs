@@ -41,7 +41,7 @@ impl<K: Keep> Calls<K> {
                 (Some((number, error)), Wish::OneSided(region, ..)) if region.number == number => {
                     Err(error)
                 }
-                _ => wish.submit(lane, tag, said),
+                _ => wish.submit(lane, tag, (said, &mut Vec::new())),
             };
             let submitted = match (submitted, wish) {
                 (Ok(Submitted::Unattached), Wish::OneSided(region, ..)) => {
@@ -125,9 +125,9 @@ impl<K: Keep> Calls<K> {
             // It states its remaining time, so that begins now.
             slot.terms.begin();
         }
-        let mut submitted = wish.submit(lane, tag, said);
+        let mut submitted = wish.submit(lane, tag, (said, &mut Vec::new()));
         if matches!(submitted, Ok(Submitted::Full)) && matches!(lane.turn(self, true), Ok(1..)) {
-            submitted = wish.submit(lane, tag, said);
+            submitted = wish.submit(lane, tag, (said, &mut Vec::new()));
         }
         match submitted {
             Ok(Submitted::Call(name)) => {

@@ -1,15 +1,16 @@
-//! What a future requests: in its caller's memory, or kept until it can be sent.
+//! What a future or a batch requests: in its caller's memory, or kept until it can be sent.
 
 use std::sync::Arc;
 
-use crate::call::lane::{Body, Lane, Submitted};
+use crate::call::lane::{Lane, Submitted};
 use crate::call::timeout::Said;
 use crate::call::wanted::{RegionKey, Wanted};
+use crate::client::pipeline::submit_on;
 use crate::error::CallError;
 use crate::HandlerId;
 
 /// A request in the caller's own memory.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(in crate::client) enum Wish<'a> {
     Call(HandlerId, &'a [u8]),
     OneSided(&'a Arc<RegionKey>, u64, Wanted<'a>),
@@ -47,34 +48,22 @@ impl Wish<'_> {
         }
     }
 
-    /// Submits it, with its deadline if needed. `Full`: there is no room now.
+    /// Submits it, a call in a copy with its deadline if needed. `Full`: there is no room now.
     pub(in crate::client) fn submit(
         &self,
         lane: &mut dyn Lane,
         tag: usize,
-        said: Option<Said>,
+        told: (Option<Said>, &mut Vec<u8>),
     ) -> Result<Submitted, CallError> {
+        let tag = tag as u64;
         let submitted = match *self {
-            Wish::Call(handler, payload) => {
-                let (mut copy, mut handler) = (Vec::new(), handler);
-                let mut body = Body::Bytes(payload);
-                if let Some(said) = said {
-                    (handler, body) = said.put_behind(handler, body, lane.longest(), &mut copy);
-                }
-                if let Some(call) = lane.submit_short(handler, body.bytes(), tag as u64) {
-                    return Ok(Submitted::Call(call));
-                }
-                lane.submit(handler, &mut body, tag as u64)
-                    .map(|call| call.map_or(Submitted::Full, Submitted::Call))
-            }
+            Wish::Call(handler, payload) => submit_on(lane, (handler, payload), tag, told)?,
+            Wish::Attach(region) => lane.submit_attach(region, tag)?,
             Wish::OneSided(region, offset, wanted) => {
-                lane.submit_one_sided(region, offset, &wanted, tag as u64)
+                return lane.submit_one_sided(region, offset, &wanted, tag);
             }
-            Wish::Attach(region) => lane
-                .submit_attach(region, tag as u64)
-                .map(|call| call.map_or(Submitted::Full, Submitted::Call)),
         };
-        submitted
+        Ok(submitted.map_or(Submitted::Full, Submitted::Call))
     }
 }
 
