@@ -8,10 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{Client, Core};
 use crate::sharing::figures::HandleFigures;
-use crate::HandlerId;
+use crate::{versioned, HandlerId};
 
 /// The server's built-in handler that receives [`ClientReport`]s.
 pub(crate) const REPORT: HandlerId = HandlerId::MAX - 1;
+
+/// Version of a report's format.
+const VERSION: u8 = 1;
 
 /// Maximum length of a client's name in bytes.
 const NAME_BYTES: usize = 64;
@@ -34,10 +37,13 @@ pub struct ClientReport {
 }
 
 impl ClientReport {
+    pub(crate) fn encode(&self) -> Result<Vec<u8>, String> {
+        versioned::encode(VERSION, self)
+    }
+
     /// Decodes a report from an untrusted peer.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
-        let report: Self =
-            postcard::from_bytes(bytes).map_err(|error| format!("client report: {error}"))?;
+        let report: Self = versioned::decode(VERSION, bytes, "client report")?;
         let handle = report.handle.as_ref();
         let bounds = [
             ("name", report.name.len(), NAME_BYTES),
@@ -124,7 +130,7 @@ fn report(core: &Weak<Core>, name: &str) -> bool {
         preset: info.preset.name().to_owned(),
         handle,
     };
-    let Ok(bytes) = postcard::to_allocvec(&report) else {
+    let Ok(bytes) = report.encode() else {
         return true;
     };
     if let Err(error) = client.call(REPORT, &bytes) {
@@ -143,8 +149,7 @@ mod tests {
             name: "x".repeat(NAME_BYTES),
             ..ClientReport::default()
         };
-        let decoded =
-            |report: &ClientReport| ClientReport::decode(&postcard::to_allocvec(report).unwrap());
+        let decoded = |report: &ClientReport| ClientReport::decode(&report.encode().unwrap());
         assert_eq!(decoded(&report).as_ref(), Ok(&report));
         report.handle = Some(HandleFigures {
             assignment: vec![0; MOST_THREADS + 1],
@@ -154,6 +159,8 @@ mod tests {
         report.handle = None;
         report.name.push('x');
         assert!(decoded(&report).unwrap_err().contains("name is 65"));
-        assert!(ClientReport::decode(&[255; 40]).is_err());
+        assert!(ClientReport::decode(&[255; 40])
+            .unwrap_err()
+            .contains("version 255"));
     }
 }
