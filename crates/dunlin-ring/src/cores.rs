@@ -13,6 +13,12 @@ use crate::offer::{Offer, Role, Terms};
 use crate::policy::{Pacing, Receiver, Sender};
 use crate::producer::{self, ConsumerPlaces, ProducerCore};
 
+/// Length in bytes of the words of a producer that its consumer writes.
+pub const PRODUCER_WORDS_BYTES: usize = 256;
+/// The part of the first page of a consumer's memory that the ring does not use, where its words have cache lines of
+/// their own: for words of others, which then need no region of theirs.
+pub const FREE_BYTES: std::ops::Range<usize> = 256..4096;
+
 /// The memory of one end that the other end accesses.
 #[derive(Debug)]
 pub(crate) struct EndMemory<D: Device> {
@@ -20,6 +26,8 @@ pub(crate) struct EndMemory<D: Device> {
     pub(crate) geometry: Geometry,
     terms: Terms,
     pub(crate) inlet: D::Region,
+    /// Where it begins in the region.
+    at: usize,
 }
 
 impl<D: Device> EndMemory<D> {
@@ -32,7 +40,7 @@ impl<D: Device> EndMemory<D> {
         let geometry = Geometry::new(config)?;
         let mut access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let length = match role {
-            Role::Producer => geometry.words.sleep + 64,
+            Role::Producer => PRODUCER_WORDS_BYTES,
             Role::Consumer => {
                 access.set(
                     Access::REMOTE_READ,
@@ -46,13 +54,14 @@ impl<D: Device> EndMemory<D> {
             geometry,
             terms: Terms::new(role, config, wakes),
             inlet: device.allocate_region(domain, length, access)?,
+            at: 0,
         })
     }
 
     pub(crate) fn offer(&self, address: EndpointAddress) -> Offer {
         Offer {
             address,
-            memory: self.inlet.remote(),
+            memory: self.inlet.remote().plus(self.at as u64),
             terms: self.terms,
         }
     }
@@ -85,7 +94,43 @@ impl<D: Device> UnconnectedProducerCore<D> {
         wakes: bool,
     ) -> Result<Self, ConfigError> {
         let memory = EndMemory::new(device, domain, config, (Role::Producer, wakes))?;
-        let geometry = &memory.geometry;
+        Self::with_memory(device, domain, memory)
+    }
+
+    /// As [`UnconnectedProducerCore::new`], with words of [`PRODUCER_WORDS_BYTES`] at `at` in a region that the consumer
+    /// may write, such as the [`FREE_BYTES`] of the other direction's consumer.
+    ///
+    /// # Errors
+    /// As for [`UnconnectedProducerCore::new`].
+    ///
+    /// # Panics
+    /// When the words are not inside the region, or not aligned to a cache line.
+    pub fn within(
+        device: &D,
+        domain: &D::ProtectionDomain,
+        config: &RingConfig,
+        (inlet, at): (D::Region, usize),
+    ) -> Result<Self, ConfigError> {
+        assert!(
+            at % crate::LINE_BYTES == 0 && inlet.memory().contains(at, PRODUCER_WORDS_BYTES),
+            "the words must be inside the region, on cache lines of their own"
+        );
+        let memory = EndMemory {
+            config: *config,
+            geometry: Geometry::new(config)?,
+            terms: Terms::new(Role::Producer, config, false),
+            inlet,
+            at,
+        };
+        Self::with_memory(device, domain, memory)
+    }
+
+    fn with_memory(
+        device: &D,
+        domain: &D::ProtectionDomain,
+        memory: EndMemory<D>,
+    ) -> Result<Self, ConfigError> {
+        let (config, geometry) = (&memory.config, &memory.geometry);
         let bytes = if config.design.mirrored {
             geometry.array_bytes()
         } else {
@@ -121,8 +166,9 @@ impl<D: Device> UnconnectedProducerCore<D> {
         self.memory.terms.agree(&consumer.terms)?;
         let EndMemory {
             config,
-            geometry,
+            mut geometry,
             inlet,
+            at: own,
             ..
         } = self.memory;
         let pacing = match config.design.batching {
@@ -132,6 +178,7 @@ impl<D: Device> UnconnectedProducerCore<D> {
         };
         let at = |offset: usize| consumer.memory.plus(offset as u64);
         let words = geometry.words;
+        geometry.words = words.producer_at(own);
         Ok(ProducerCore::new(producer::Parts {
             sender: Sender::new(geometry.units, geometry.advance, geometry.transmit, pacing),
             geometry,
@@ -176,6 +223,11 @@ impl<D: Device> UnconnectedConsumerCore<D> {
     ) -> Result<Self, ConfigError> {
         let memory = EndMemory::new(device, domain, config, (Role::Consumer, wakes))?;
         Ok(Self { memory })
+    }
+
+    /// The memory that the producer writes; see [`FREE_BYTES`].
+    pub fn inlet(&self) -> &D::Region {
+        &self.memory.inlet
     }
 
     /// Returns what the producer must know; the queue pair has this address.

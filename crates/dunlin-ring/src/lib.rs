@@ -71,8 +71,12 @@ mod words;
 pub use config::{RingConfig, LINE_BYTES};
 pub use connect::{UnconnectedConsumer, UnconnectedProducer};
 pub use consumer::{Arrived, Consumer, ConsumerCore, Received};
-pub use cores::{UnconnectedConsumerCore, UnconnectedProducerCore};
+pub use cores::{
+    UnconnectedConsumerCore, UnconnectedProducerCore, FREE_BYTES, PRODUCER_WORDS_BYTES,
+};
 pub use design::{Batching, Design, HeadSync, Layout, Optimisation, TailSync};
+#[doc(hidden)]
+pub use effort::{COMPLETED, REQUEST};
 pub use error::{ConfigError, LengthLimit, RingError, SendError, Violation};
 pub use framing::Framing;
 pub use link::{Polled, Request, RingLink, NAMELESS};

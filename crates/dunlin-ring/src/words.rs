@@ -19,6 +19,18 @@ pub(crate) struct Words {
     pub(crate) array: usize,
 }
 
+impl Words {
+    /// The same, with the words of a producer this many bytes further.
+    pub(crate) fn producer_at(self, at: usize) -> Self {
+        Self {
+            head: self.head + at,
+            pulled_head: self.pulled_head + at,
+            sleep: self.sleep + at,
+            ..self
+        }
+    }
+}
+
 /// Each word on its own line; the array on its own page.
 pub(crate) const APART: Words = Words {
     tail: 0,

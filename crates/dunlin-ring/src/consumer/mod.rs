@@ -160,6 +160,12 @@ impl<D: Device> ConsumerCore<D> {
             || u64::from_le(tail.load(Ordering::Acquire)) != self.receiver.local_tail()
     }
 
+    /// Whether the head is to be pushed and has found no entry of the send queue.
+    #[inline]
+    pub fn is_push_due(&self) -> bool {
+        self.receiver.push_is_due()
+    }
+
     /// As [`Consumer::poll`].
     ///
     /// # Errors

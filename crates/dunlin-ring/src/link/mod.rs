@@ -41,7 +41,12 @@ pub struct Polled {
 
 /// What an end of a ring needs of the queue pair that carries it: posting, and completions. [`Link`] is a queue pair
 /// for one end; a channel that has one queue pair for several purposes implements this for its own.
-pub trait RingLink<D: Device> {
+///
+/// # Safety
+/// [`RingLink::poll`] reports a name only when the device no longer reads the memory of the requests up to it, and
+/// [`RingLink::is_finished`] is true only of requests that have completed: the producer reuses slots by that.
+#[allow(unsafe_code)]
+pub unsafe trait RingLink<D: Device> {
     /// Checks that this process created the ring. To be called before anything of it is accessed, because its memory is
     /// shared with the parent's.
     ///
@@ -196,7 +201,9 @@ impl<D: Device> Link<D> {
     }
 }
 
-impl<D: Device> RingLink<D> for Link<D> {
+// SAFETY: names and tickets come from the completions of the queue pair, which `SendQueue` sorts.
+#[allow(unsafe_code)]
+unsafe impl<D: Device> RingLink<D> for Link<D> {
     #[inline(always)]
     fn check_process(&self) -> Result<(), RingError> {
         Ok(self.made_in.check()?)

@@ -78,6 +78,8 @@ pub struct ProducerCore<D: Device> {
     pull_at: u64,
     /// Whether a message is being WRITTEN from the only buffer that there is.
     staged: bool,
+    /// The length for which [`ProducerCore::make_room`] has claimed room behind the last message.
+    claimed: Option<usize>,
     /// Whether a flush or a close is pending because the send queue was full.
     flush_wanted: bool,
     close: Close,
@@ -117,6 +119,7 @@ impl<D: Device> ProducerCore<D> {
             pulling: None,
             pull_at: parts.geometry.pull,
             staged: false,
+            claimed: None,
             flush_wanted: false,
             close: Close::Open,
         }
@@ -267,7 +270,7 @@ impl<D: Device> ProducerCore<D> {
 
     /// The bytes in which the message of this reservation is made.
     #[inline(always)]
-    pub fn room(&mut self, offset: usize, length: usize) -> &mut [u8] {
+    pub(crate) fn room(&mut self, offset: usize, length: usize) -> &mut [u8] {
         if self.design.zero_copy {
             self.local.bytes_mut(offset + self.geometry.prefix, length)
         } else {
@@ -277,7 +280,7 @@ impl<D: Device> ProducerCore<D> {
 
     /// Sends the message that was made in the bytes returned by [`ProducerCore::room`].
     #[inline(always)]
-    pub fn commit(
+    pub(crate) fn commit(
         &mut self,
         link: &mut impl RingLink<D>,
         offset: usize,
@@ -292,6 +295,58 @@ impl<D: Device> ProducerCore<D> {
         self.publish(link, offset, length)
     }
 
+    /// Makes room for the next message, of at most `length` bytes.
+    ///
+    /// # Errors
+    /// As for [`Producer::try_send`].
+    #[inline]
+    pub fn make_room(
+        &mut self,
+        link: &mut impl RingLink<D>,
+        length: usize,
+    ) -> Result<(), SendError> {
+        self.claim(link, length)?;
+        self.claimed = Some(length);
+        Ok(())
+    }
+
+    /// The place in the ring of the next message, or its first `length` bytes: initially the remains of an earlier one.
+    ///
+    /// # Panics
+    /// When [`ProducerCore::make_room`] was not called for it, or for less.
+    #[inline]
+    pub fn next(&mut self, length: usize) -> &mut [u8] {
+        self.check_claim(length);
+        let place = self.place();
+        self.room(place, length)
+    }
+
+    /// Sends the first `length` bytes of [`ProducerCore::next`] as the message.
+    ///
+    /// # Errors
+    /// When the ring has ended.
+    ///
+    /// # Panics
+    /// As for [`ProducerCore::next`].
+    #[inline]
+    pub fn send_next(
+        &mut self,
+        link: &mut impl RingLink<D>,
+        length: usize,
+    ) -> Result<(), RingError> {
+        self.check_claim(length);
+        let place = self.place();
+        self.commit(link, place, length)
+    }
+
+    #[inline(always)]
+    fn check_claim(&self, length: usize) {
+        assert!(
+            self.claimed.is_some_and(|claimed| length <= claimed),
+            "room must be made for a message first"
+        );
+    }
+
     /// Frames a message that is in the producer's array and does what is due.
     #[inline(always)]
     fn publish(
@@ -301,6 +356,7 @@ impl<D: Device> ProducerCore<D> {
         length: usize,
     ) -> Result<(), RingError> {
         D::charge(effort::MADE);
+        self.claimed = None;
         let units = self.geometry.units_of(length);
         if self.geometry.has_header() {
             let header = framing::encode(length);

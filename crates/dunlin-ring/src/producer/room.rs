@@ -29,7 +29,7 @@ impl<D: Device> ProducerCore<D> {
     ///
     /// # Errors
     /// As for [`Producer::try_send`](super::Producer::try_send).
-    pub fn claim(
+    pub(crate) fn claim(
         &mut self,
         link: &mut impl RingLink<D>,
         length: usize,
@@ -61,7 +61,7 @@ impl<D: Device> ProducerCore<D> {
 
     /// Offset in the producer's array at which the next message begins, once room for it was claimed.
     #[inline(always)]
-    pub fn place(&self) -> usize {
+    pub(crate) fn place(&self) -> usize {
         if self.design.mirrored {
             self.geometry.offset(self.sender.tail())
         } else {

@@ -52,16 +52,23 @@ impl Attempts {
 
     /// The time that the next attempt may take, for a call with the deadline `limit`: twice that of the last failed
     /// one, up to three quarters of `limit`, so that a slow handshake eventually succeeds. A pipeline's calls have its
-    /// client's deadline.
-    pub(super) fn allowed(&self, limit: Duration) -> Duration {
+    /// client's deadline. On an executor's thread no attempt may take longer than a first one: other tasks wait.
+    pub(super) fn allowed(&self, limit: Duration, on_executor: bool) -> Duration {
         let first = (limit / SHARE).min(FIRST);
-        first.max(2 * self.allowed).min(limit / 4 * 3)
+        let grown = first.max(self.allowed.saturating_mul(2)).min(limit / 4 * 3);
+        match on_executor {
+            true => grown.min(FIRST),
+            false => grown,
+        }
     }
 
     /// Records the failure of an attempt that began at `began` and was allowed to take `allowed`.
     pub(super) fn failed(&mut self, recipe: &Arc<Recipe>, (began, allowed): (Instant, Duration)) {
         let now = thread::now();
-        self.allowed = allowed;
+        // A failure that came at once does not show that the next attempt needs more time.
+        if now.duration_since(began) >= allowed {
+            self.allowed = allowed;
+        }
         self.pause = (2 * self.pause).clamp(FIRST_PAUSE, LONGEST_PAUSE);
         self.failed = Some(Failed {
             recipe: Arc::downgrade(recipe),

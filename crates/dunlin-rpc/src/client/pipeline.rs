@@ -171,8 +171,8 @@ impl Pipeline {
             return;
         };
         let (recipe, began) = (client.recipe(), thread::now());
-        let allowed = self.attempts.allowed(self.deadline);
-        let until = began + allowed;
+        let allowed = self.attempts.allowed(self.deadline, self.kind.is_task);
+        let until = end_of(began, allowed);
         let spare = match self.recipe.is_replaced() {
             true => recipe.spares.take(),
             false => None,

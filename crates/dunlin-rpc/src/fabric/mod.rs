@@ -127,7 +127,8 @@ impl<D: Device> Fabric for DeviceFabric<D> {
 
     fn open_rb2(&self, config: &ChannelConfig) -> Result<Opening<Box<dyn Lane>>, VerbsError> {
         let wake = self.0.create_completion_channel()?;
-        Ok(lane(Rb2Channel::open(&self.0, &wake, config)?))
+        let config = config.of_one_thread(self.attributes());
+        Ok(lane(Rb2Channel::open(&self.0, &wake, &config)?))
     }
 
     fn open_pool(&self, config: &ChannelConfig) -> Result<Opening<Box<dyn Lane>>, VerbsError> {

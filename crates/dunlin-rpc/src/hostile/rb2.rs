@@ -14,8 +14,8 @@ const END_AT: usize = 64;
 const ARRAY_AT: usize = 4096;
 const SLOT_BYTES: usize = 128;
 const SLOTS: usize = (MEMORY_BYTES - ARRAY_AT) / SLOT_BYTES;
-/// Sizes in bytes of what a server grants: its control words, and the memory of its producer.
-const INLET_BYTES: usize = 4096;
+/// Sizes in bytes of what a server grants: its control words, and those of its producer.
+const INLET_BYTES: usize = 1024;
 const PRODUCER_BYTES: usize = 256;
 
 /// See the module.

@@ -35,7 +35,7 @@ const VERSION: u8 = 2;
 pub struct ServerFigures {
     /// Time since the server started.
     pub uptime: Duration,
-    /// The devices over which it serves.
+    /// The devices over which it serves, apart from those that are started with their first client and had none.
     pub devices: Vec<DeviceFigures>,
     /// Maximum number of connections.
     pub max_connections: usize,

@@ -6,9 +6,9 @@
 
 use dunlin_ring::{
     ConfigError, Design, LengthLimit, Offer, RingConfig, UnconnectedConsumerCore,
-    UnconnectedProducerCore, OFFER_NUMBERS,
+    UnconnectedProducerCore, FREE_BYTES, OFFER_NUMBERS, PRODUCER_WORDS_BYTES,
 };
-use dunlin_verbs::{Access, Device, EndpointAddress, Region, VerbsError};
+use dunlin_verbs::{Device, EndpointAddress, Region, VerbsError};
 
 use super::Rb2Channel;
 use crate::channel::carrier::{Inlet, Peer, Receiving, UnconnectedCarrier};
@@ -33,13 +33,16 @@ const SLOT_BYTES: usize = 128;
 const SLOTS_MIN: usize = 64;
 /// Messages of at most this length are sent inline.
 const INLINE_BYTES: usize = 220;
-/// Size of the inlet, which has the carrier's control words.
-const INLET_BYTES: usize = 4096;
+/// Where the carrier's control words and those of the producer are in the memory of the consumer, so that a connection
+/// needs no region for them.
+const CARRIER_AT: usize = 1024;
+const PRODUCER_AT: usize = 2048;
+const _: () =
+    assert!(FREE_BYTES.start <= CARRIER_AT && PRODUCER_AT + PRODUCER_WORDS_BYTES <= FREE_BYTES.end);
 
 /// A channel whose peer is not known yet.
 struct Unconnected<D: Device> {
     carrier: UnconnectedCarrier<D>,
-    inlet: D::Region,
     slots: usize,
     producer: UnconnectedProducerCore<D>,
     consumer: UnconnectedConsumerCore<D>,
@@ -95,11 +98,12 @@ impl<D: Device> Rb2Channel<D> {
             ..RingConfig::default()
         };
         let domain = &carrier.domain;
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let consumer = UnconnectedConsumerCore::new(device, domain, &ring).map_err(refused)?;
+        let words = (consumer.inlet().clone(), PRODUCER_AT);
+        let producer = UnconnectedProducerCore::within(device, domain, &ring, words);
         let unconnected = Unconnected {
-            inlet: device.allocate_region(domain, INLET_BYTES, access)?,
-            producer: UnconnectedProducerCore::new(device, domain, &ring).map_err(refused)?,
-            consumer: UnconnectedConsumerCore::new(device, domain, &ring).map_err(refused)?,
+            producer: producer.map_err(refused)?,
+            consumer,
             slots,
             carrier,
         };
@@ -114,7 +118,9 @@ impl<D: Device> Rb2Channel<D> {
 impl<D: Device> Unconnected<D> {
     /// The parameters that the peer needs in addition to the address.
     fn parameters(&self) -> Parameters {
-        let mut parameters = self.carrier.parameters(self.inlet.remote());
+        let mut parameters = self
+            .carrier
+            .parameters(self.consumer.inlet().remote().plus(CARRIER_AT as u64));
         parameters.insert(parameter::SLOTS.to_owned(), self.slots as u64);
         let address = self.carrier.address();
         let offers = [
@@ -135,7 +141,7 @@ impl<D: Device> Unconnected<D> {
         parameters: &Parameters,
     ) -> Result<Rb2Channel<D>, VerbsError> {
         let said = PeerParameters::new(WHAT, parameters);
-        let theirs = Peer::read(said, 1 << 20)?;
+        let theirs = Peer::read(said, self.slots * SLOT_BYTES / 4)?;
         let offer = |name: &str| {
             let mut words = [0; OFFER_NUMBERS];
             for (at, word) in words.iter_mut().enumerate() {
@@ -148,12 +154,12 @@ impl<D: Device> Unconnected<D> {
             .producer
             .connect(&offer(parameter::CONSUMER)?, inline_bytes);
         let producer = producer.map_err(refused)?;
+        let inlet = Inlet {
+            region: self.consumer.inlet().clone(),
+            at: CARRIER_AT,
+        };
         let consumer = self.consumer.connect(&offer(parameter::PRODUCER)?);
         let consumer = consumer.map_err(refused)?;
-        let inlet = Inlet {
-            region: self.inlet,
-            at: 0,
-        };
         let carrier = self.carrier.join(peer, inlet, theirs)?;
         let (LengthLimit::AtMost(fits) | LengthLimit::Exactly(fits)) = producer.limit();
         let own_eager = carrier.config().eager_bytes;

@@ -22,7 +22,10 @@ pub(super) fn error_of(error: RingError) -> ChannelError {
     }
 }
 
-impl<D: Device> RingLink<D> for Carrier<D> {
+// SAFETY: `ring_completed` is the id of a request of the ring that the queue pair has completed, and an RC queue pair
+// completes its requests in order; tickets are those of the carrier's `SendQueue`.
+#[allow(unsafe_code)]
+unsafe impl<D: Device> RingLink<D> for Carrier<D> {
     /// Whoever uses the lane has checked it.
     #[inline(always)]
     fn check_process(&self) -> Result<(), RingError> {
@@ -51,6 +54,9 @@ impl<D: Device> RingLink<D> for Carrier<D> {
     #[inline(always)]
     fn post(&mut self, requests: &mut [Request<'_, D>], signal: bool) -> Result<(), RingError> {
         let count = requests.len();
+        for _ in 0..count {
+            D::charge(dunlin_ring::REQUEST);
+        }
         let signal = signal || self.sends.is_signal_due(count);
         if let Some(last) = requests.last_mut().filter(|_| signal) {
             last.flags |= SendFlags::SIGNALED;
@@ -69,8 +75,12 @@ impl<D: Device> RingLink<D> for Carrier<D> {
         if self.progress().is_err() {
             return Err(RingError::PeerLost);
         }
+        let completed = self.ring_completed.take();
+        if completed.is_some() {
+            D::charge(dunlin_ring::COMPLETED);
+        }
         Ok(Polled {
-            completed: self.ring_completed.take(),
+            completed,
             ..Polled::default()
         })
     }

@@ -52,17 +52,15 @@ impl<D: Device> DerefMut for Rb2Channel<D> {
 }
 
 impl<D: Device> Rb2Channel<D> {
-    /// Ends the channel because a ring has ended; the carrier may know more about the reason.
+    /// Ends the channel because a ring has ended, with the reason that the carrier knows.
     #[cold]
     fn fail_by(&mut self, error: RingError) -> ChannelError {
+        if self.carrier.broken.is_none() {
+            if let Err(reason) = self.carrier.progress() {
+                return reason;
+            }
+        }
         self.carrier.fail(link::error_of(error))
-    }
-
-    /// The next message, of `length` bytes with its header.
-    #[inline]
-    fn bytes(&mut self, length: usize) -> &mut [u8] {
-        let place = self.producer.place();
-        self.producer.room(place, length)
     }
 
     /// Sends the next message, whose payload of this length is in its place.
@@ -70,20 +68,28 @@ impl<D: Device> Rb2Channel<D> {
     fn send(&mut self, header: Header) {
         D::charge(effort::ADDED);
         let length = HEADER_BYTES + header.length as usize;
-        self.bytes(HEADER_BYTES).copy_from_slice(&header.encode());
-        let place = self.producer.place();
-        if let Err(error) = self.producer.commit(&mut self.carrier, place, length) {
+        let place = self.producer.next(HEADER_BYTES);
+        place.copy_from_slice(&header.encode());
+        if let Err(error) = self.producer.send_next(&mut self.carrier, length) {
             // The next flush reports it.
             self.fail_by(error);
         }
     }
 
     /// To be called after a poll without success.
+    #[inline]
     fn catch_up(&mut self) -> Result<(), ChannelError> {
-        D::charge(Work::Poll);
         match self.carrier.is_short() {
             true => self.flush(),
             false => Ok(()),
+        }
+    }
+
+    /// Notes that the head is to be pushed later: the peer may wait for that only.
+    #[inline]
+    fn note_push(&mut self) {
+        if self.consumer.is_push_due() {
+            self.carrier.be_short();
         }
     }
 }
@@ -98,12 +104,11 @@ impl<D: Device> Channel for Rb2Channel<D> {
 
     #[inline]
     fn make_room(&mut self, payload: usize) -> Result<bool, ChannelError> {
-        match self
-            .producer
-            .claim(&mut self.carrier, HEADER_BYTES + payload)
-        {
-            Ok(_) => Ok(true),
+        let whole = HEADER_BYTES + payload;
+        match self.producer.make_room(&mut self.carrier, whole) {
+            Ok(()) => Ok(true),
             Err(SendError::Full) => {
+                D::charge(Work::Poll);
                 self.catch_up()?;
                 Ok(false)
             }
@@ -116,14 +121,14 @@ impl<D: Device> Channel for Rb2Channel<D> {
     #[inline]
     fn push(&mut self, kind: Kind, handler: u16, call: u64, payload: &[u8]) {
         D::charge(Work::Copy(payload.len()));
-        let bytes = self.bytes(HEADER_BYTES + payload.len());
+        let bytes = self.producer.next(HEADER_BYTES + payload.len());
         super::short_copy::copy(&mut bytes[HEADER_BYTES..], payload);
         self.send(Header::new(kind, handler, call, payload.len()));
     }
 
     #[inline]
     fn request_space(&mut self, length: usize) -> Option<&mut [u8]> {
-        Some(&mut self.bytes(HEADER_BYTES + length)[HEADER_BYTES..])
+        Some(&mut self.producer.next(HEADER_BYTES + length)[HEADER_BYTES..])
     }
 
     #[inline]
@@ -135,10 +140,7 @@ impl<D: Device> Channel for Rb2Channel<D> {
     #[inline]
     fn exchange(&mut self, header: Header, has_room: bool) -> Exchange<'_, D> {
         let place = match has_room {
-            true => {
-                let (at, whole) = (self.producer.place(), HEADER_BYTES + self.eager_bytes);
-                &mut self.producer.room(at, whole)[HEADER_BYTES..]
-            }
+            true => &mut self.producer.next(HEADER_BYTES + self.eager_bytes)[HEADER_BYTES..],
             false => &mut [],
         };
         let payload = &self.received[HEADER_BYTES..][..header.length as usize];
@@ -154,13 +156,19 @@ impl<D: Device> Channel for Rb2Channel<D> {
     #[inline]
     fn flush(&mut self) -> Result<(), ChannelError> {
         self.carrier.take_short();
-        if let Err(error) = self.producer.flush(&mut self.carrier) {
+        let flushed = self.producer.flush(&mut self.carrier);
+        let flushed = flushed.and_then(|()| self.consumer.poll(&mut self.carrier));
+        if let Err(error) = flushed {
             return Err(self.fail_by(error));
         }
         if !self.producer.is_flushed() {
             self.carrier.be_short();
         }
-        Ok(())
+        self.note_push();
+        match &self.carrier.broken {
+            None => Ok(()),
+            Some(error) => Err(error.clone()),
+        }
     }
 
     fn end_batch(&mut self) -> Result<(), ChannelError> {
@@ -194,6 +202,7 @@ impl<D: Device> Channel for Rb2Channel<D> {
         D::charge(Work::Arrived);
         D::charge(Work::Copy(length));
         self.carrier.met = true;
+        self.note_push();
         match parse(&self.received[..length]) {
             Ok(header) => Ok(Some(header)),
             Err(what) => Err(self.violated(what)),
@@ -227,6 +236,7 @@ impl<D: Device> Channel for Rb2Channel<D> {
     /// Retries a push of the head that found no entry of the send queue.
     fn tell_consumed(&mut self) -> Result<(), ChannelError> {
         let told = self.consumer.poll(&mut self.carrier);
+        self.note_push();
         told.map_err(|error| self.fail_by(error))
     }
 

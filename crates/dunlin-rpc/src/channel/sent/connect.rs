@@ -13,6 +13,8 @@ use crate::channel::opening::Opening;
 use crate::channel::parameters::{Parameters, PeerParameters};
 use crate::config::ChannelConfig;
 
+/// Longest payload that a peer may take with its message: a quarter of the longest ring.
+const EAGER_BYTES_MAX: usize = 4 << 20;
 /// The parameter for the number of RECEIVEs of a side.
 const RECEIVES_PARAMETER: &str = "sent-receives";
 /// Number of RECEIVEs of a side.
@@ -65,7 +67,7 @@ impl<D: Device> Unconnected<D> {
         parameters: &Parameters,
     ) -> Result<SentChannel<D>, VerbsError> {
         let said = PeerParameters::new("a channel of SENDs", parameters);
-        let theirs = Peer::read(said, 1 << 20)?;
+        let theirs = Peer::read(said, EAGER_BYTES_MAX)?;
         let receives = said.number(RECEIVES_PARAMETER, Window::LEAST..=RECEIVES_MAX)?;
         let Self { carrier, inlet } = self;
         let inlet = Inlet {

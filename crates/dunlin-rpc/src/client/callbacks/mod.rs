@@ -316,10 +316,11 @@ mod tests {
             max_outstanding: 2,
             ..ChannelConfig::default()
         };
-        let builder = Client::builder().channel(channel).deadline(LIMIT);
+        let builder = Client::builder().channel(channel);
         let client = builder.connect(&server.address().to_string()).unwrap();
         let serving = Serving::new("shm".to_owned(), |_| Err(Refusal::ShuttingDown));
         let mut registered = Registered::new(&client, &serving).unwrap();
+        registered.limit = LIMIT;
         registered.heard.next = Some(Told::Welcome.encode());
         let mut ended = registered.go_on(&serving);
         while ended.is_ok() {

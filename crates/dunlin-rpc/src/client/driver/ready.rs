@@ -30,9 +30,14 @@ impl SharedCalls for Owned<AsyncLane> {
             return None;
         }
         let mut inner = self.lock();
-        let done = (!inner.over).then(|| action(&mut inner.calls));
+        // `action` may own a waker, which is foreign code: it is dropped after the lock is released.
+        if inner.over {
+            give_back(inner);
+            return None;
+        }
+        let done = action(&mut inner.calls);
         give_back(inner);
-        done
+        Some(done)
     }
 
     fn wake_driver(&self) {
@@ -76,6 +81,8 @@ impl Future for Ready {
         let current = || thread::lock(&core.asynchronous).current.clone();
         let mut lane = current();
         if lane.as_ref().is_none_or(|lane| lane.lock().over) {
+            // Nobody gives a place back there any more.
+            wait.leave();
             let left = wait.left()?;
             if let Some(calls) = begin_with_place(core)? {
                 let holds = Holds::Place;

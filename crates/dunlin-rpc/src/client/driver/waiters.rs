@@ -141,7 +141,7 @@ impl<C: Deref<Target: SharedCalls> + Clone> WaitForPlace<C> {
 
 impl<C: Deref<Target: SharedCalls>> WaitForPlace<C> {
     /// Leaves the queue; if it was woken and does not use the place, it wakes the next.
-    fn leave(&mut self) {
+    pub(in crate::client) fn leave(&mut self) {
         if let Some((calls, ticket)) = self.queued.take() {
             let left = calls.with(|calls| calls.leave_queue(ticket));
             drop(left);

@@ -177,6 +177,8 @@ impl<D: Device> ServedPool<D> {
         self.ending = true;
         self.active = false;
         self.place = None;
+        // A client that has no turn is not polled. Its call runs, as if the cancellation had arrived after it.
+        self.held = None;
         if !self.told_over {
             self.write_event()?;
         }
