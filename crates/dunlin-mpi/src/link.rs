@@ -1,0 +1,246 @@
+//! The connection to one other rank: a ring in each direction, over any device.
+//!
+//! The code of a ring is compiled for its device, and each pair of ranks chooses its own, so the type of the device is
+//! hidden behind one virtual call for each step.
+
+use std::collections::BTreeMap;
+
+use dunlin_bootstrap::{Address, Capability};
+use dunlin_ring::{
+    ConfigError, Consumer, Message, Offer, Producer, Received, RingConfig, RingError, SendError,
+    UnconnectedConsumer, UnconnectedProducer, OFFER_BYTES,
+};
+use dunlin_rpc::{capabilities_towards, visit_device, DeviceVisitor};
+use dunlin_verbs::{Device, PeerConfirmation};
+use std::time::Duration;
+
+use crate::error::JoinError;
+
+/// Time within which a peer's device must confirm that the queue pairs are its own.
+const CONFIRMING: Duration = Duration::from_secs(2);
+/// The two offers of a rank: of its producer, and of its consumer.
+const OFFERS_BYTES: usize = 2 * OFFER_BYTES;
+
+/// What was found at the head of the inbound ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// A message, which was consumed.
+    Message,
+    /// A message, which was left in the ring.
+    Left,
+    /// Nothing at present.
+    Empty,
+    /// The other rank has closed the ring.
+    End,
+}
+
+/// Two connected rings.
+pub(crate) trait Link: Send + std::fmt::Debug {
+    /// Sends a ring message that `fill` makes in its slots; false when the ring is full.
+    fn try_send(
+        &mut self,
+        length: usize,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<bool, RingError>;
+    /// Passes the next ring message to `take`, which returns whether it has consumed it.
+    fn take(&mut self, take: &mut dyn FnMut(Message<'_>) -> bool) -> Result<Taken, RingError>;
+    /// Publishes everything that was sent.
+    fn flush(&mut self) -> Result<(), RingError>;
+    /// Does what is due.
+    fn poll(&mut self) -> Result<(), RingError>;
+    /// Checks whether the other rank is alive, about once a second.
+    fn probe(&mut self) -> Result<(), RingError>;
+    /// Ends the outbound ring.
+    fn close(&mut self) -> Result<(), RingError>;
+    /// Whether its end is known to have arrived.
+    fn is_closed(&self) -> bool;
+}
+
+#[derive(Debug)]
+struct Rings<D: Device> {
+    producer: Producer<D>,
+    consumer: Consumer<D>,
+}
+
+impl<D: Device> Link for Rings<D> {
+    fn try_send(
+        &mut self,
+        length: usize,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<bool, RingError> {
+        match self.producer.try_send_with(length, fill) {
+            Ok(()) => Ok(true),
+            Err(SendError::Full) => Ok(false),
+            Err(SendError::Ring(error)) => Err(error),
+            // The settings were checked, and nothing is sent after the end.
+            Err(SendError::Length { .. } | SendError::Closed | _) => Err(RingError::PeerLost),
+        }
+    }
+
+    fn take(&mut self, take: &mut dyn FnMut(Message<'_>) -> bool) -> Result<Taken, RingError> {
+        Ok(match self.consumer.peek()? {
+            Received::Message(arrived) => match take(arrived.message()) {
+                true => {
+                    arrived.give_back()?;
+                    Taken::Message
+                }
+                false => {
+                    arrived.leave();
+                    Taken::Left
+                }
+            },
+            Received::Empty => Taken::Empty,
+            Received::End => Taken::End,
+        })
+    }
+
+    fn flush(&mut self) -> Result<(), RingError> {
+        self.producer.flush()
+    }
+
+    fn poll(&mut self) -> Result<(), RingError> {
+        self.producer.poll()?;
+        self.consumer.poll()
+    }
+
+    fn probe(&mut self) -> Result<(), RingError> {
+        self.producer.probe()?;
+        self.consumer.probe()
+    }
+
+    fn close(&mut self) -> Result<(), RingError> {
+        self.consumer.push()?;
+        self.producer.close()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.producer.is_closed()
+    }
+}
+
+/// Two rings of this side that are not connected yet.
+pub(crate) trait OpenLink {
+    /// Connects them to the offers of the other side.
+    fn connect(self: Box<Self>, theirs: &[u8; OFFERS_BYTES]) -> Result<Box<dyn Link>, ConfigError>;
+}
+
+impl<D: Device> OpenLink for (UnconnectedProducer<D>, UnconnectedConsumer<D>) {
+    fn connect(self: Box<Self>, theirs: &[u8; OFFERS_BYTES]) -> Result<Box<dyn Link>, ConfigError> {
+        let (producer, consumer) = *self;
+        let (their_producer, their_consumer) = decode(theirs);
+        Ok(Box::new(Rings {
+            producer: producer.connect(&their_consumer)?,
+            consumer: consumer.connect(&their_producer)?,
+        }))
+    }
+}
+
+fn decode(offers: &[u8; OFFERS_BYTES]) -> (Offer, Offer) {
+    let half = |at: usize| std::array::from_fn(|i| offers[at + i]);
+    (Offer::decode(&half(0)), Offer::decode(&half(OFFER_BYTES)))
+}
+
+/// Creates the rings of this side on the device of this name. `towards` is the address of a rank that is dialled;
+/// `theirs` are the offers of a rank that has dialled, whose device must confirm them before anything is created.
+pub(crate) fn open(
+    device: &str,
+    towards: Option<&Address>,
+    config: &RingConfig,
+    theirs: Option<&[u8; OFFERS_BYTES]>,
+) -> Result<(Box<dyn OpenLink>, [u8; OFFERS_BYTES]), JoinError> {
+    visit_device(device, towards, Opening { config, theirs })?
+}
+
+struct Opening<'a> {
+    config: &'a RingConfig,
+    theirs: Option<&'a [u8; OFFERS_BYTES]>,
+}
+
+impl DeviceVisitor for Opening<'_> {
+    type Output = Result<(Box<dyn OpenLink>, [u8; OFFERS_BYTES]), JoinError>;
+
+    fn visit<D: Device>(self, device: &D) -> Self::Output {
+        let theirs = self.theirs.map(decode);
+        if let Some((producer, consumer)) = &theirs {
+            for address in [&producer.address, &consumer.address] {
+                match device.confirm_peer(address, CONFIRMING)? {
+                    PeerConfirmation::Confirmed { .. } => {}
+                    PeerConfirmation::Silent => {
+                        return Err(JoinError::Device(
+                            "the rank's device does not answer".into(),
+                        ))
+                    }
+                }
+            }
+        }
+        let producer = UnconnectedProducer::new(device, self.config)?;
+        let consumer = UnconnectedConsumer::new(device, self.config)?;
+        let mut offers = [producer.offer(), consumer.offer()];
+        if let Some((peer, _)) = &theirs {
+            for own in &mut offers {
+                own.address = device.address_for(own.address, &peer.address);
+            }
+        }
+        let mut bytes = [0; OFFERS_BYTES];
+        let (first, second) = bytes.split_at_mut(OFFER_BYTES);
+        first.copy_from_slice(&offers[0].encode());
+        second.copy_from_slice(&offers[1].encode());
+        Ok((Box::new((producer, consumer)), bytes))
+    }
+}
+
+/// Encodes offers as numbers of the handshake, by their positions.
+pub(crate) fn to_numbers(offers: &[u8; OFFERS_BYTES]) -> BTreeMap<String, u64> {
+    let words = offers.as_chunks().0.iter().enumerate();
+    words
+        .map(|(at, word)| (format!("{at:02}"), u64::from_le_bytes(*word)))
+        .collect()
+}
+
+/// Decodes the offers in these numbers.
+pub(crate) fn from_numbers(
+    numbers: &BTreeMap<String, u64>,
+) -> Result<[u8; OFFERS_BYTES], &'static str> {
+    let mut offers = [0; OFFERS_BYTES];
+    for (at, bytes) in offers.chunks_exact_mut(8).enumerate() {
+        let word = numbers.get(&format!("{at:02}"));
+        let word = word.ok_or("a part of its offer is missing")?;
+        bytes.copy_from_slice(&word.to_le_bytes());
+    }
+    Ok(offers)
+}
+
+/// The devices that can be used here, all or those with the name or kind `only`.
+pub(crate) fn capabilities(
+    only: Option<&str>,
+    towards: Option<&Address>,
+) -> Result<Vec<Capability>, JoinError> {
+    let described = capabilities_towards(towards);
+    let (mut found, missing) = described.map_err(|source| JoinError::Io {
+        call: "this host's identity",
+        source,
+    })?;
+    let names: Vec<String> = found.iter().map(|one| one.device.clone()).collect();
+    found.retain(|one| only.is_none_or(|only| one.device == only || one.kind() == only));
+    match found.is_empty() {
+        true => {
+            let there: Vec<_> = names.into_iter().chain(missing).collect();
+            Err(JoinError::Device(there.join("; ")))
+        }
+        false => Ok(found),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offers_come_back_from_numbers() {
+        let offers: [u8; OFFERS_BYTES] = std::array::from_fn(|at| at as u8);
+        let mut numbers = to_numbers(&offers);
+        assert_eq!(from_numbers(&numbers), Ok(offers));
+        numbers.remove("07");
+        assert!(from_numbers(&numbers).is_err());
+    }
+}

@@ -1,0 +1,99 @@
+//! How ranks join: what differs is refused, and whoever is missing is named.
+
+use std::time::Duration;
+
+use dunlin_mpi::{run_threads, JoinError, Rendezvous, Secret, Settings, World};
+
+const ANYWHERE: &str = "dunlin://127.0.0.1:0";
+
+fn short() -> Settings {
+    Settings::default().join_timeout(Duration::from_millis(300))
+}
+
+#[test]
+fn ranks_that_do_not_come_are_named() {
+    let root = Rendezvous::bind(ANYWHERE, 3, &short()).unwrap();
+    let error = root.join().unwrap_err();
+    let JoinError::Timeout { missing, .. } = error else {
+        panic!("{error}");
+    };
+    assert_eq!(missing, [1, 2]);
+}
+
+#[test]
+fn a_rendezvous_that_does_not_come_is_named() {
+    // A port that nobody listens on: it was just given back.
+    let free = Rendezvous::bind(ANYWHERE, 2, &short()).unwrap();
+    let address = free.address().to_string();
+    drop(free);
+    let error = World::join(1, 2, &address, &short()).unwrap_err();
+    assert!(
+        matches!(&error, JoinError::Timeout { missing, .. } if missing == &[0]),
+        "{error}"
+    );
+}
+
+/// Lets rank 1 of 2 join with settings other than those of rank 0; returns its error.
+fn refused(ours: &Settings, theirs: &Settings) -> String {
+    let root = Rendezvous::bind(ANYWHERE, 2, ours).unwrap();
+    let error = World::join(1, 2, &root.address().to_string(), theirs);
+    error.unwrap_err().to_string()
+}
+
+#[test]
+fn differences_are_refused() {
+    let secret = |text: &str| Secret::new(text).unwrap();
+    let known = short().secret(secret("a"));
+    assert!(refused(&known, &short()).contains("asks for a secret"));
+    assert!(refused(&known, &short().secret(secret("b"))).contains("not the one"));
+    assert!(refused(&short(), &short().job(5)).contains("`job`"));
+    assert!(refused(&short(), &short().eager_bytes(99)).contains("`eager`"));
+    assert!(refused(&short(), &short().ring_bytes(1 << 15).eager_bytes(16 << 8)).contains("eager"));
+    assert!(refused(&short(), &short().ring_bytes(1 << 20)).contains("slots"));
+    let root = Rendezvous::bind(ANYWHERE, 2, &short()).unwrap();
+    let address = root.address().to_string();
+    assert!(World::join(2, 3, &address, &short()).is_err());
+    assert!(World::join(2, 2, &address, &short()).is_err());
+}
+
+#[test]
+fn a_rank_can_join_once() {
+    let root = Rendezvous::bind(ANYWHERE, 3, &short()).unwrap();
+    let address = root.address().to_string();
+    let join = || {
+        World::join(1, 3, &address, &short())
+            .unwrap_err()
+            .to_string()
+    };
+    let errors = std::thread::scope(|scope| {
+        let both = [scope.spawn(join), scope.spawn(join)];
+        both.map(|one| one.join().unwrap())
+    });
+    assert!(
+        errors.iter().any(|one| one.contains("has joined already")),
+        "{errors:?}"
+    );
+}
+
+#[test]
+fn a_job_with_a_secret_assembles() {
+    let settings = Settings::default()
+        .secret(Secret::new("known to all").unwrap())
+        .job(9);
+    let ranks = run_threads(4, &settings, |mut world| {
+        world.barrier().unwrap();
+        world.rank()
+    });
+    assert_eq!(ranks.unwrap(), [0, 1, 2, 3]);
+}
+
+#[test]
+fn a_job_of_one_needs_nobody() {
+    let mut world = World::join(0, 1, ANYWHERE, &Settings::default()).unwrap();
+    world.send(0, 1, b"me").unwrap();
+    let mut buffer = [0; 2];
+    world.receive(0, 1, &mut buffer).unwrap();
+    world.broadcast(0, &mut buffer).unwrap();
+    assert_eq!(&buffer, b"me");
+    world.finalize().unwrap();
+}
