@@ -21,6 +21,7 @@ pub mod limits;
 pub mod log;
 #[cfg(feature = "mount")]
 mod mount;
+pub mod mpi;
 pub mod output;
 pub mod patience;
 pub mod peer;

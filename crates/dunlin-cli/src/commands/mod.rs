@@ -14,6 +14,7 @@ pub mod lab;
 pub mod man;
 #[cfg(feature = "mount")]
 pub mod mount;
+pub mod mpi;
 mod payload;
 pub mod perf;
 pub mod ping;
@@ -85,6 +86,8 @@ pub enum Command {
     Volume(volume::Args),
     /// Sort files of records with several processes
     Sort(sort::Args),
+    /// Run programs of several processes that exchange messages
+    Mpi(mpi::Args),
     /// Count the traffic in a capture by flow
     CountTraffic(count_traffic::Args),
     /// Run transactions by hand
@@ -123,6 +126,7 @@ impl Command {
             Self::Fsck(args) => fsck::run(&args),
             Self::Volume(args) => volume::run(&args),
             Self::Sort(args) => sort::run(&args),
+            Self::Mpi(args) => mpi::run(&args),
             Self::CountTraffic(args) => count_traffic::run(&args),
             Self::Txn(args) => txn::run(&args),
             Self::Top(args) => top::run(&args),

@@ -6,6 +6,7 @@ pub mod kv;
 pub mod limits;
 mod load;
 pub mod meta;
+pub mod mpi;
 pub mod ring;
 pub mod rpc;
 pub mod sort;
@@ -43,6 +44,11 @@ pub enum Command {
     Verbs(verbs::Args),
     /// Measure a ring between two processes: RB² and its competitors
     Ring(ring::Args),
+    /// Measure messages between the ranks of a job
+    Mpi(mpi::Args),
+    /// Another rank of `perf mpi`
+    #[command(hide = true)]
+    MpiPeer,
     /// The other process of `perf ring`
     #[command(hide = true)]
     RingPeer,
@@ -69,6 +75,8 @@ impl Command {
             Self::Sort(args) => sort::run(&args),
             Self::Verbs(args) => verbs::run(&args),
             Self::Ring(args) => ring::run(&args),
+            Self::Mpi(args) => mpi::run(&args),
+            Self::MpiPeer => mpi::peer(),
             Self::RingPeer => crate::ring::serve::run(),
             Self::TrafficPeer => crate::traffic::over_ring::serve(),
             Self::VerbsPeer => crate::verbs::serve::run(),

@@ -1,0 +1,195 @@
+//! The launcher of a job: it starts its processes, passes on their output, and ends all of them when one fails.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use dunlin_mpi::environment::{DEVICE, JOB, RANK, ROOT, SIZE};
+use rustix::process::{kill_process, Pid, Signal};
+
+use crate::commands::Failure;
+use crate::interrupt;
+
+/// Interval between two checks of the processes.
+const TICK: Duration = Duration::from_millis(10);
+/// Time that processes have to end after a SIGTERM, before they are killed.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// A job to run.
+#[derive(Debug)]
+pub struct Job<'a> {
+    /// Number of processes.
+    pub ranks: usize,
+    /// The device between them, if not the best.
+    pub device: Option<&'a str>,
+    /// Whether their lines begin with their rank.
+    pub prefix: bool,
+    /// The program and its arguments.
+    pub program: &'a [OsString],
+}
+
+/// Runs a job to its end.
+///
+/// # Errors
+/// When a process cannot be started or fails, with its exit code, and after Ctrl-C.
+pub fn launch(job: &Job<'_>) -> Result<(), Failure> {
+    interrupt::listen()?;
+    let root = free_address()?;
+    let number = fastrand::u64(..).to_string();
+    let mut processes = Processes::default();
+    for rank in 0..job.ranks {
+        processes.start(job, rank, &root, &number)?;
+    }
+    let ended = processes.watch();
+    drop(processes);
+    ended
+}
+
+/// An address of this host that is free now. Another program could bind its port before rank 0 does; then rank 0 fails,
+/// and says so.
+fn free_address() -> Result<String, Failure> {
+    let port = TcpListener::bind("127.0.0.1:0")?;
+    Ok(format!("dunlin://{}", port.local_addr()?))
+}
+
+/// The processes of a job. Those that still run when it is dropped are ended.
+#[derive(Debug, Default)]
+struct Processes {
+    running: Vec<(usize, Child)>,
+    printing: Vec<JoinHandle<()>>,
+}
+
+impl Processes {
+    fn start(
+        &mut self,
+        job: &Job<'_>,
+        rank: usize,
+        root: &str,
+        number: &str,
+    ) -> Result<(), Failure> {
+        let (name, arguments) = job.program.split_first().ok_or_else(|| {
+            // clap requires one.
+            Failure::usage("no program")
+        })?;
+        let mut command = Command::new(name);
+        command
+            .args(arguments)
+            .env(RANK, rank.to_string())
+            .env(SIZE, job.ranks.to_string())
+            .env(ROOT, root)
+            .env(JOB, number);
+        if let Some(device) = job.device {
+            command.env(DEVICE, device);
+        }
+        if rank > 0 {
+            command.stdin(Stdio::null());
+        }
+        if job.prefix {
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
+        let failed = |error| Failure::new(format!("{}: {error}", name.to_string_lossy()));
+        let mut child = command.spawn().map_err(failed)?;
+        let (output, errors) = (child.stdout.take(), child.stderr.take());
+        self.running.push((rank, child));
+        if let Some(output) = output {
+            self.print(rank, output, std::io::stdout)?;
+        }
+        if let Some(errors) = errors {
+            self.print(rank, errors, std::io::stderr)?;
+        }
+        Ok(())
+    }
+
+    /// Passes on the lines of a process with its rank in front of them.
+    fn print<W: Write + 'static>(
+        &mut self,
+        rank: usize,
+        from: impl Read + Send + 'static,
+        to: fn() -> W,
+    ) -> Result<(), Failure> {
+        let printing = thread::Builder::new().spawn(move || {
+            let mut lines = BufReader::new(from);
+            let mut line = Vec::new();
+            while lines
+                .read_until(b'\n', &mut line)
+                .is_ok_and(|bytes| bytes > 0)
+            {
+                let mut whole = format!("[{rank}] ").into_bytes();
+                whole.append(&mut line);
+                if !whole.ends_with(b"\n") {
+                    whole.push(b'\n');
+                }
+                // When nobody reads it any more, the process need not wait.
+                let _ = to().write_all(&whole);
+            }
+        });
+        self.printing.push(printing?);
+        Ok(())
+    }
+
+    /// Waits until all have ended, or one has failed.
+    fn watch(&mut self) -> Result<(), Failure> {
+        while !self.running.is_empty() {
+            if interrupt::came() {
+                return Err(Failure::interrupted());
+            }
+            let mut at = 0;
+            while at < self.running.len() {
+                let (rank, child) = &mut self.running[at];
+                let (rank, id) = (*rank, child.id());
+                let Some(status) = child.try_wait()? else {
+                    at += 1;
+                    continue;
+                };
+                self.running.swap_remove(at);
+                if !status.success() {
+                    let what = format!("rank {rank} (process {id}) ended with {status}");
+                    return Err(Failure::new(what).with_exit_code(exit_code(status)));
+                }
+            }
+            thread::sleep(TICK);
+        }
+        Ok(())
+    }
+
+    fn signal(&self, signal: Signal) {
+        for (_, child) in &self.running {
+            if let Some(id) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+                // It has not been waited for, so the number is still its own; it may have ended.
+                let _ = kill_process(id, signal);
+            }
+        }
+    }
+}
+
+/// The exit code of a process, as shells report it.
+fn exit_code(status: ExitStatus) -> u8 {
+    let code = status.code().or(status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        self.signal(Signal::TERM);
+        let until = Instant::now() + GRACE;
+        while !self.running.is_empty() && Instant::now() < until {
+            self.running
+                .retain_mut(|(_, child)| matches!(child.try_wait(), Ok(None)));
+            thread::sleep(TICK);
+        }
+        self.signal(Signal::KILL);
+        for (_, child) in &mut self.running {
+            let _ = child.wait();
+        }
+        for printing in self.printing.drain(..) {
+            // A process that the rank has started may still hold its output open, and is not waited for.
+            while !printing.is_finished() && Instant::now() < until {
+                thread::sleep(TICK);
+            }
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The measurements of `perf mpi`, in the style of the OSU micro-benchmarks: the same function in every rank.
+//!
+//! Rank 0 is the command itself, which decides what comes next and broadcasts it; the other ranks are processes that it
+//! has started.
+
+use std::time::{Duration, Instant};
+
+use dunlin_mpi::{MpiError, Op, World};
+use serde::Serialize;
+
+use crate::interrupt;
+
+/// Messages of the bandwidth test that are under way together, as in OSU's.
+pub const WINDOW: usize = 64;
+/// Rounds that estimate how many fit into the time of a point.
+const PILOT: usize = 10;
+/// The rounds of a point.
+const ROUNDS: std::ops::RangeInclusive<usize> = 10..=100_000;
+/// One round in this many is not measured, at the beginning.
+const WARM_UP: usize = 10;
+
+/// A test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Test {
+    /// Ping-pong between ranks 0 and 1.
+    Latency = 1,
+    /// Windows of messages from rank 0 to rank 1.
+    Bandwidth = 2,
+    /// Allreduce of all ranks.
+    Allreduce = 3,
+}
+
+/// Times of one operation in nanoseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Times {
+    /// Bytes of a message.
+    pub size: usize,
+    /// Operations that were measured.
+    pub rounds: usize,
+    /// The median.
+    pub p50_ns: f64,
+    /// The 99th percentile.
+    pub p99_ns: f64,
+    /// The mean.
+    pub mean_ns: f64,
+}
+
+impl Times {
+    /// Of measured times; `share` is the part of each that one operation took.
+    fn of(size: usize, mut times: Vec<f64>, share: f64) -> Self {
+        times.sort_unstable_by(f64::total_cmp);
+        let rounds = times.len();
+        let at = |part: usize| times.get((rounds * part / 100).min(rounds.saturating_sub(1)));
+        let at = |part| at(part).map_or(0.0, |time| time * share);
+        Self {
+            size,
+            rounds,
+            p50_ns: at(50),
+            p99_ns: at(99),
+            mean_ns: times.iter().sum::<f64>() * share / rounds.max(1) as f64,
+        }
+    }
+}
+
+/// Length of an order in bytes: the test, the bytes of a message, the number of rounds.
+const ORDER_BYTES: usize = 17;
+
+/// Measures a test for about a given time, after an estimate of how many rounds that takes. Only at rank 0.
+///
+/// # Errors
+/// When a rank is lost.
+pub fn lead(
+    world: &mut World,
+    test: Test,
+    size: usize,
+    lasting: Duration,
+) -> Result<Times, MpiError> {
+    let pilot = order(world, test, size, PILOT)?;
+    let round = pilot.iter().sum::<f64>() / PILOT as f64;
+    let rounds = (lasting.as_nanos() as f64 / round.max(1.0)) as usize;
+    let rounds = rounds.clamp(*ROUNDS.start(), *ROUNDS.end());
+    let times = order(world, test, size, rounds)?;
+    let share = match test {
+        // The time of one way is half that of a round trip.
+        Test::Latency => 0.5,
+        Test::Bandwidth => 1.0 / WINDOW as f64,
+        Test::Allreduce => 1.0,
+    };
+    Ok(Times::of(size, times, share))
+}
+
+/// Tells all ranks that nothing more comes. Only at rank 0.
+///
+/// # Errors
+/// When a rank is lost.
+pub fn end(world: &mut World) -> Result<(), MpiError> {
+    world.broadcast(0, &mut [0; ORDER_BYTES])
+}
+
+/// Tells all ranks what to do, and does it.
+fn order(world: &mut World, test: Test, size: usize, rounds: usize) -> Result<Vec<f64>, MpiError> {
+    let mut order = [0; ORDER_BYTES];
+    order[0] = test as u8;
+    order[1..9].copy_from_slice(&(size as u64).to_le_bytes());
+    order[9..].copy_from_slice(&(rounds as u64).to_le_bytes());
+    world.broadcast(0, &mut order)?;
+    run(world, test, size, rounds)
+}
+
+/// Runs what rank 0 says, until the end.
+///
+/// # Errors
+/// When a rank is lost.
+pub fn follow(mut world: World) -> Result<(), MpiError> {
+    loop {
+        let mut order = [0; ORDER_BYTES];
+        world.broadcast(0, &mut order)?;
+        let test = match order[0] {
+            1 => Test::Latency,
+            2 => Test::Bandwidth,
+            3 => Test::Allreduce,
+            _ => return world.finalize(),
+        };
+        let number = |bytes: &[u8]| {
+            let high_first = bytes.iter().rev();
+            high_first.fold(0, |number, byte| number << 8 | usize::from(*byte))
+        };
+        let (size, rounds) = (number(&order[1..9]), number(&order[9..]));
+        run(&mut world, test, size, rounds)?;
+    }
+}
+
+/// Runs a test in this rank; returns the time of each round.
+fn run(world: &mut World, test: Test, size: usize, rounds: usize) -> Result<Vec<f64>, MpiError> {
+    match (test, world.rank()) {
+        (Test::Latency, 0 | 1) => ping_pong(world, size, rounds),
+        (Test::Bandwidth, 0 | 1) => windows(world, size, rounds),
+        (Test::Allreduce, _) => allreduce(world, size, rounds),
+        (Test::Latency | Test::Bandwidth, _) => Ok(Vec::new()),
+    }
+}
+
+/// Measures rounds, after those that warm up. Ctrl-C is heard between tests: all ranks must do the same rounds.
+fn measured(
+    rounds: usize,
+    mut round: impl FnMut() -> Result<(), MpiError>,
+) -> Result<Vec<f64>, MpiError> {
+    for _ in 0..rounds.div_ceil(WARM_UP) {
+        round()?;
+    }
+    let mut times = Vec::with_capacity(rounds);
+    for _ in 0..rounds {
+        let start = Instant::now();
+        round()?;
+        times.push(start.elapsed().as_nanos() as f64);
+    }
+    Ok(times)
+}
+
+fn ping_pong(world: &mut World, size: usize, rounds: usize) -> Result<Vec<f64>, MpiError> {
+    let (sent, mut buffer) = (vec![1; size], vec![0; size]);
+    let is_first = world.rank() == 0;
+    measured(rounds, || {
+        if is_first {
+            world.send(1, 1, &sent)?;
+            world.receive(1, 1, &mut buffer).map(drop)
+        } else {
+            world.receive(0, 1, &mut buffer)?;
+            world.send(0, 1, &sent)
+        }
+    })
+}
+
+fn windows(world: &mut World, size: usize, rounds: usize) -> Result<Vec<f64>, MpiError> {
+    let mut buffers = vec![vec![1; size]; WINDOW];
+    let is_first = world.rank() == 0;
+    measured(rounds, || {
+        let mut requests = Vec::with_capacity(WINDOW);
+        for mut buffer in buffers.drain(..) {
+            buffer.resize(size, 0);
+            requests.push(match is_first {
+                true => world.isend(1, 2, buffer)?,
+                false => world.ireceive(0, 2, buffer)?,
+            });
+        }
+        for request in requests {
+            buffers.push(request.wait(world)?.buffer);
+        }
+        match is_first {
+            true => world.receive(1, 3, &mut []).map(drop),
+            false => world.send(0, 3, &[]),
+        }
+    })
+}
+
+fn allreduce(world: &mut World, size: usize, rounds: usize) -> Result<Vec<f64>, MpiError> {
+    let mut elements = vec![1.0_f64; size.div_ceil(8)];
+    measured(rounds, || {
+        elements.fill(1.0);
+        world.allreduce(&mut elements, Op::Sum)
+    })
+}
+
+/// Whether to measure another point.
+#[must_use]
+pub fn goes_on() -> bool {
+    !interrupt::came()
+}

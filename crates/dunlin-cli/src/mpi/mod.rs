@@ -1,0 +1,4 @@
+//! Jobs of several ranks: their launcher, and the measurements between them.
+
+pub mod launch;
+pub mod measure;
