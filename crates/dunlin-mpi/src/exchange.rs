@@ -94,11 +94,12 @@ impl World {
                 if let Some(absence) = self.peers[send.dest].absence(send.dest) {
                     return Err(self.failure.clone().unwrap_or(absence));
                 }
-                if send.dest == self.rank && waits.is_none() {
+                if send.dest == self.rank {
                     let bytes = send.bytes.len();
                     return Err(MpiError::SendToSelf { bytes });
                 }
-            } else if let Some(source) = waits {
+            }
+            if let Some(source) = waits {
                 self.check_can_come(source)?;
             }
             self.rest(&mut wait, lent)?;

@@ -5,7 +5,7 @@ use dunlin_ring::Message;
 
 use crate::matching::{Envelope, Matching};
 use crate::target::{Lent, Target};
-use crate::wire::{Fault, Header, Kind, HEADER_BYTES};
+use crate::wire::{Context, Fault, Header, Kind, HEADER_BYTES};
 
 /// What a held message counts in addition to its bytes, so that empty messages are limited, too.
 const HELD_BYTES: usize = 64;
@@ -27,6 +27,15 @@ enum Sink {
     Held(Vec<u8>),
     /// Nowhere: the receive that it matched has failed.
     Nowhere,
+}
+
+/// What may be held of messages that match no receive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// Bytes for each source.
+    pub(crate) bytes: usize,
+    /// Whether the user receives nothing more: such messages are thrown away.
+    pub(crate) is_leaving: bool,
 }
 
 /// What a ring message was.
@@ -77,7 +86,7 @@ impl Inbound {
         source: usize,
         message: Message<'_>,
         matching: &mut Matching<Target>,
-        limit: usize,
+        room: Room,
         lent: &mut Lent<'_>,
     ) -> Result<Accepted, Fault> {
         self.stalled = None;
@@ -97,7 +106,7 @@ impl Inbound {
                     tag: header.tag,
                     bytes: usize::try_from(header.length).unwrap_or(usize::MAX),
                 };
-                Ok(self.begin(envelope, &message, matching, limit, lent))
+                Ok(self.begin(envelope, &message, matching, room, lent))
             }
             (Kind::Piece, Some(arriving)) => {
                 let rest = arriving.envelope.bytes - arriving.received;
@@ -121,7 +130,7 @@ impl Inbound {
         envelope: Envelope,
         message: &Message<'_>,
         matching: &mut Matching<Target>,
-        limit: usize,
+        room: Room,
         lent: &mut Lent<'_>,
     ) -> Accepted {
         let sink = match matching.take_posted(&envelope) {
@@ -129,7 +138,8 @@ impl Inbound {
                 Some(target) => Sink::Target(target),
                 None => Sink::Nowhere,
             },
-            None if self.has_room(envelope.bytes, limit) => {
+            None if room.is_leaving && envelope.context == Context::User => Sink::Nowhere,
+            None if self.has_room(envelope.bytes, room.bytes) => {
                 self.count_held(envelope.bytes);
                 matching.hold(envelope, None);
                 Sink::Held(Vec::with_capacity(envelope.bytes))

@@ -7,6 +7,7 @@ use dunlin_verbs::thread;
 use crate::error::MpiError;
 use crate::outbound::put_with;
 use crate::target::Lent;
+use crate::waiting::Wait;
 use crate::wire::{Context, Header, Kind, NO_CAUSE};
 use crate::world::World;
 
@@ -16,12 +17,23 @@ const LEAVING: Duration = Duration::from_secs(1);
 const SLEEP: Duration = Duration::from_micros(50);
 
 impl World {
-    /// Leaves the job together with all others: waits until all ranks have called it and nonblocking sends are in the
-    /// rings (`MPI_Finalize`).
+    /// Leaves the job together with all others: waits until all ranks have called it, and until what this one has sent
+    /// is in the rings (`MPI_Finalize`). Messages that nobody has received are thrown away.
     ///
     /// # Errors
     /// When a rank has left without calling it or was lost.
     pub fn finalize(mut self) -> Result<(), MpiError> {
+        self.is_leaving = true;
+        // Nobody will receive what this rank has sent to itself.
+        self.peers[self.rank].outbound.clear();
+        let mut wait = Wait::new(None);
+        while self.peers.iter().any(|peer| !peer.outbound.is_empty()) {
+            if self.progress(&mut Lent::default()) {
+                wait.found();
+            } else {
+                self.rest(&mut wait, &mut Lent::default())?;
+            }
+        }
         self.barrier()
     }
 

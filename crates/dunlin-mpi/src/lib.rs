@@ -42,6 +42,8 @@ mod element;
 pub mod environment;
 mod error;
 mod exchange;
+#[cfg(test)]
+mod hostile_tests;
 mod inbound;
 mod join;
 mod leaving;

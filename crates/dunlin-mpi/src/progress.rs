@@ -3,7 +3,7 @@
 use dunlin_ring::RingError;
 
 use crate::error::{Loss, MpiError};
-use crate::inbound::Accepted;
+use crate::inbound::{Accepted, Room};
 use crate::link::Taken;
 use crate::matching::Envelope;
 use crate::outbound::push;
@@ -71,11 +71,15 @@ impl World {
         let (Some(link), inbound) = (&mut peer.link, &mut peer.inbound) else {
             return Ok(Found::Nothing);
         };
-        let (matching, limit) = (&mut self.matching, self.unexpected_bytes);
+        let matching = &mut self.matching;
+        let room = Room {
+            bytes: self.unexpected_bytes,
+            is_leaving: self.is_leaving,
+        };
         for _ in 0..most {
             let mut accepted: Result<Accepted, Fault> = Ok(Accepted::Placed);
             let taken = link.take(&mut |message| {
-                accepted = inbound.accept(rank, message, matching, limit, lent);
+                accepted = inbound.accept(rank, message, matching, room, lent);
                 accepted != Ok(Accepted::Stalled)
             })?;
             match (taken, accepted?) {

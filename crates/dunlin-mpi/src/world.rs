@@ -29,6 +29,8 @@ pub struct World {
     pub(crate) failure: Option<MpiError>,
     pub(crate) eager_bytes: usize,
     pub(crate) unexpected_bytes: usize,
+    /// Whether the user receives nothing more.
+    pub(crate) is_leaving: bool,
     /// Distinguishes the worlds of a process.
     pub(crate) id: u64,
     /// Number of collectives so far.
@@ -46,6 +48,7 @@ impl World {
             failure: None,
             eager_bytes: settings.eager_bytes,
             unexpected_bytes: settings.unexpected_bytes,
+            is_leaving: false,
             id: WORLDS.fetch_add(1, Ordering::Relaxed),
             collectives: 0,
         }
@@ -175,10 +178,12 @@ impl World {
         let pattern = self.pattern(source.into(), tag.into())?;
         let mut wait = Wait::new(None);
         loop {
+            let moved = self.progress(&mut Lent::default());
+            // It may be the very message that stays in its ring.
             if let Some(found) = self.find(&pattern) {
                 return Ok(found.status());
             }
-            if self.progress(&mut Lent::default()) {
+            if moved {
                 wait.found();
                 continue;
             }

@@ -186,6 +186,18 @@ fn a_rank_that_has_left_is_named() {
 }
 
 #[test]
+fn what_nobody_receives_does_not_stop_the_end() {
+    run(3, |mut world| {
+        let other = (world.rank() + 1) % 3;
+        for bytes in [10, 6 << 20, 300_000] {
+            let _sent = world.isend(other, 1, vec![1; bytes]).unwrap();
+            let _sent = world.isend(world.rank(), 1, vec![1; bytes]).unwrap();
+        }
+        world.finalize().unwrap();
+    });
+}
+
+#[test]
 fn requests_belong_to_their_world() {
     run(2, |mut world| {
         let mut other = dunlin_mpi::run_threads(1, &Default::default(), |world| world).unwrap();
