@@ -62,7 +62,7 @@ mod waiting;
 mod wire;
 mod world;
 
-pub use dunlin_bootstrap::{Address, Secret};
+pub use dunlin_bootstrap::{Address, BootstrapError, Secret};
 pub use element::{read_elements, write_elements, Element, Number, Op};
 pub use error::{JoinError, Loss, MpiError};
 pub use join::{Rendezvous, SIZE_MAX};

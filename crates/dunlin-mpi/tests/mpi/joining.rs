@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dunlin_mpi::{run_threads, JoinError, Rendezvous, Secret, Settings, World};
+use dunlin_mpi::{run_threads, BootstrapError, JoinError, Rendezvous, Secret, Settings, World};
 
 const ANYWHERE: &str = "dunlin://127.0.0.1:0";
 
@@ -34,34 +34,63 @@ fn a_rendezvous_that_does_not_come_is_named() {
 }
 
 /// Lets rank 1 of 2 join with settings other than those of rank 0; returns its error.
-fn refused(ours: &Settings, theirs: &Settings) -> String {
+fn error(ours: &Settings, theirs: &Settings) -> JoinError {
     let root = Rendezvous::bind(ANYWHERE, 2, ours).unwrap();
-    let error = World::join(1, 2, &root.address().to_string(), theirs);
-    error.unwrap_err().to_string()
+    World::join(1, 2, &root.address().to_string(), theirs).unwrap_err()
+}
+
+fn refused(ours: &Settings, theirs: &Settings) -> String {
+    error(ours, theirs).to_string()
 }
 
 #[test]
 fn differences_are_refused() {
     let secret = |text: &str| Secret::new(text).unwrap();
-    let known = short().secret(secret("a"));
-    assert!(refused(&known, &short()).contains("asks for a secret"));
-    assert!(refused(&known, &short().secret(secret("b"))).contains("not the one"));
-    assert!(refused(&short(), &short().job(5)).contains("`job`"));
-    assert!(refused(&short(), &short().eager_bytes(99)).contains("`eager`"));
-    assert!(refused(&short(), &short().ring_bytes(1 << 15).eager_bytes(16 << 8)).contains("eager"));
-    assert!(refused(&short(), &short().ring_bytes(1 << 20)).contains("slots"));
-    let root = Rendezvous::bind(ANYWHERE, 2, &short()).unwrap();
+    let known = Settings::default().secret(secret("a"));
+    let without = error(&known, &Settings::default());
+    assert!(
+        matches!(
+            without,
+            JoinError::Bootstrap(BootstrapError::SecretRequired { .. })
+        ),
+        "{without}"
+    );
+    let other = error(&known, &Settings::default().secret(secret("b")));
+    assert!(
+        matches!(
+            other,
+            JoinError::Bootstrap(BootstrapError::WrongSecret { .. })
+        ),
+        "{other}"
+    );
+    assert!(refused(&Settings::default(), &Settings::default().job(5)).contains("`job`"));
+    assert!(
+        refused(&Settings::default(), &Settings::default().eager_bytes(99)).contains("`eager`")
+    );
+    assert!(refused(
+        &Settings::default(),
+        &Settings::default().ring_bytes(1 << 15).eager_bytes(16 << 8)
+    )
+    .contains("eager"));
+    assert!(refused(
+        &Settings::default(),
+        &Settings::default().ring_bytes(1 << 20)
+    )
+    .contains("slots"));
+    let root = Rendezvous::bind(ANYWHERE, 2, &Settings::default()).unwrap();
     let address = root.address().to_string();
-    assert!(World::join(2, 3, &address, &short()).is_err());
-    assert!(World::join(2, 2, &address, &short()).is_err());
+    assert!(World::join(2, 3, &address, &Settings::default()).is_err());
+    assert!(World::join(2, 2, &address, &Settings::default()).is_err());
 }
 
 #[test]
 fn a_rank_can_join_once() {
-    let root = Rendezvous::bind(ANYWHERE, 3, &short()).unwrap();
+    // The one that is admitted waits for rank 2 until its time limit, which must be long enough to join.
+    let settings = Settings::default().join_timeout(Duration::from_secs(5));
+    let root = Rendezvous::bind(ANYWHERE, 3, &settings).unwrap();
     let address = root.address().to_string();
     let join = || {
-        World::join(1, 3, &address, &short())
+        World::join(1, 3, &address, &settings)
             .unwrap_err()
             .to_string()
     };
