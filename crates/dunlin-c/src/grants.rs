@@ -34,8 +34,9 @@ pub unsafe extern "C" fn dunlin_server_region(
         // SAFETY: as above.
         let name = unsafe { given::text(name, "name") }?;
         if rights & !(DUNLIN_REGION_WRITABLE | DUNLIN_REGION_ATOMIC) != 0 {
-            let words =
-                format!("`rights` is {rights:#x}: this version supports only the bits 1 and 2");
+            let words = format!(
+                "`rights` is {rights:#x}: this version supports only the values 1 and 2, or both"
+            );
             return Err(Error::new(Code::InvalidArgument, words));
         }
         let mut region = dunlin::Region::new(name, length);

@@ -152,7 +152,7 @@ mod tests {
             (
                 "[[allow]]\n\nwho = 'nobody'\n",
                 3,
-                "who: `nobody` is nobody",
+                "who: unknown client `nobody`",
             ),
             ("[[allow]]\nwho = 'anyone'\ncal = [1]\n", 3, "`cal`"),
             (
@@ -161,7 +161,11 @@ mod tests {
                 "a handler's number",
             ),
             ("[[allow]]\ncall = [1]\n", 1, "`who`"),
-            ("[[allow]]\nwho = 'user:x'\n", 2, "who: `user:x` is nobody"),
+            (
+                "[[allow]]\nwho = 'user:x'\n",
+                2,
+                "who: unknown client `user:x`",
+            ),
             ("\n[allow\n", 2, "no rights"),
             ("[[alow]]\nwho = 'anyone'\n", 1, "`alow`"),
         ] {

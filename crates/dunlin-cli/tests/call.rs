@@ -275,7 +275,7 @@ enum test.Tone {
     ]));
     assert_eq!(json["definitions"][0]["name"], "test.Tone");
     let words = failure(&dunlin(&["call", &address, "test.Other", "--describe"]), 2);
-    assert!(words.contains("knows no 'test.Other'"), "{words}");
+    assert!(words.contains("does not know 'test.Other'"), "{words}");
 }
 
 #[test]

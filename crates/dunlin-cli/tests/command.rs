@@ -30,12 +30,15 @@ fn limits_are_one_object_of_positive_figures() {
             "{key}: {report}"
         );
     }
-    for key in ["p50", "p99", "p999", "max"] {
+    for key in ["p50", "p99", "max"] {
         assert!(
             report["latency_ns"][key].as_u64().is_some_and(|ns| ns > 0),
             "{key}: {report}"
         );
     }
+    // Few operations, as on a busy machine, have none.
+    let tail = &report["latency_ns"]["p999"];
+    assert!(tail.is_null() || tail.as_u64() > Some(0), "{report}");
     for key in [
         "errors",
         "device",

@@ -24,7 +24,10 @@ fn a_secret_is_read_no_further_than_a_secret_may_be_long() {
     ] {
         let output = bounded(&[command, &secret].concat(), Stdio::null());
         let words = failure(&output, 2);
-        assert!(words.contains("/dev/zero: more than 1024 bytes"), "{words}");
+        assert!(
+            words.contains("/dev/zero: longer than the limit of 1024 bytes"),
+            "{words}"
+        );
     }
     server.stop();
 }

@@ -155,7 +155,7 @@ fn wrong_calls_say_what_is_for_what() {
         ),
         (&["rb2-nf", "--nic", "no/such.toml"], "--nic no/such.toml: "),
         (&[file, "--nic", file], "--nic "),
-        (&[file, "rb2-nf"], "runs alone"),
+        (&[file, "rb2-nf"], "must run alone"),
         (&["no/such.toml"], "no/such.toml"),
         (
             &[file, "--set", "clients.treads=2"],

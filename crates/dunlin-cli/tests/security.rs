@@ -188,7 +188,10 @@ fn what_is_wrong_with_files_is_said_before_anything_is_served() {
     assert!(absent.contains("/no/cert"), "{absent}");
 
     for (text, words) in [
-        ("[[allow]]\nwho = 'me'\n", "line 2: who: `me` is nobody"),
+        (
+            "[[allow]]\nwho = 'me'\n",
+            "line 2: who: unknown client `me`",
+        ),
         (
             "[[allow]]\nwho = 'certificate'\nwrites = ['x']\n",
             "line 3: no rights (unknown field `writes`",

@@ -90,7 +90,7 @@ fn what_the_store_does_not_take_is_said() {
     let get = [&kv[..], &["get", "long", "--one-sided"]].concat();
     assert_eq!(text(&dunlin(&get)).len(), 700_001);
     let words = failure(&put(&"k".repeat(1025), 1), 2);
-    assert!(words.contains("at most 1024"), "{words}");
+    assert!(words.contains("the limit is 1024"), "{words}");
     server.stop();
     let words = failure(
         &dunlin(&["serve", "kv", "--memory", "1MiB", "--keys", "1000000"]),

@@ -177,11 +177,11 @@ fn wrong_calls_say_what_is_wrong() {
     std::fs::write(&odd, [7; 250]).unwrap();
     let words = failure(&dunlin(&["sort", "run", &odd, &output]), 2);
     assert!(
-        words.contains("has 250 bytes") && words.contains("sort make"),
+        words.contains("is 250 bytes") && words.contains("sort make"),
         "{words}"
     );
     let words = failure(&dunlin(&["sort", "check", &odd]), 2);
-    assert!(words.contains("50 are left over"), "{words}");
+    assert!(words.contains("50 bytes are left over"), "{words}");
     let words = failure(&dunlin(&["sort", "run", &folder.path("no"), &output]), 1);
     assert!(words.contains("No such file"), "{words}");
     for wrong in [

@@ -180,7 +180,10 @@ fn what_is_wrong_is_said() {
         "volume", "create", "birds", "--size", "1MiB", "--server", &two,
     ];
     let words = failure(&dunlin(&two), 2);
-    assert!(words.contains("2 servers for 3 copies"), "{words}");
+    assert!(
+        words.contains("number of servers 2 for 3 copies"),
+        "{words}"
+    );
     let export = |nbd: &str| {
         let server = server.address();
         dunlin(&[

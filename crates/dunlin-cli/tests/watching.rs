@@ -234,5 +234,5 @@ fn top_says_for_whom_it_waits() {
     // Before the second answer there is nothing else to be shown.
     eventually("it says so", || top.has_shown("waiting for dunlin://"));
     drop(server);
-    eventually("it says what is wrong", || top.has_shown("no answer"));
+    eventually("it says what is wrong", || top.has_shown("no response"));
 }

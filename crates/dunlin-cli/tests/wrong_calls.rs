@@ -296,7 +296,7 @@ fn a_transaction_on_what_is_not_there_or_too_large() {
     assert!(put.status.success(), "{put:?}");
     let words = failure(&txn("add accounts 2 1 add accounts 1 1"), 1);
     assert!(
-        words.contains(&format!("accounts 1: {most} and 1")),
+        words.contains(&format!("accounts 1: the sum of {most} and 1")),
         "{words}"
     );
     let get = txn("get accounts 1 get accounts 2");
@@ -315,21 +315,21 @@ fn servers_that_could_not_serve() {
             store,
             &table[..],
             &["--machine", "3", "--machines", "3"][..],
-            "machine 3 of 3",
+            "machine number 3 of 3",
         ),
         (
             store,
             &table,
             &["--replicas", "9"],
-            "9 copies on 1 machines",
+            "number of copies: 9 on 1 machines",
         ),
         (
             store,
             &replicated,
             &["--replicas", "9"],
-            "9 copies on 1 machines",
+            "number of copies: 9 on 1 machines",
         ),
-        (store, &table, &table, "the name 'a'"),
+        (store, &table, &table, "name 'a' is used twice"),
         (store, &[], &["--table", "a:99999999999999:8"], "at most"),
         (
             "echo",
@@ -350,7 +350,7 @@ fn servers_that_could_not_serve() {
     }
     let sort = ["sort", "run", "in", "out", "--preset", "fasst"];
     let words = failure(&dunlin(&sort), 2);
-    assert!(words.contains("fasst goes over datagrams"), "{words}");
+    assert!(words.contains("fasst uses datagrams"), "{words}");
     let words = failure(&dunlin(&["perf", "rpc", "--against", "limits,plain"]), 2);
     assert!(words.contains("`limits` cannot be combined"), "{words}");
 }

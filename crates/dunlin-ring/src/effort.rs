@@ -13,11 +13,11 @@ pub(crate) const MADE: Work = Work::Instructions(175);
 /// Passing slots or the tail to the device, apart from each request.
 pub(crate) const HANDED_OVER: Work = Work::Instructions(200);
 /// Filling in, posting and accounting for a request.
-pub const REQUEST: Work = Work::Instructions(72);
+pub(crate) const REQUEST: Work = Work::Instructions(72);
 /// WRITING a message that is its own tail, apart from its requests.
 pub(crate) const WROTE_MESSAGE: Work = Work::Instructions(30);
 /// Taking and sorting completions.
-pub const COMPLETED: Work = Work::Instructions(150);
+pub(crate) const COMPLETED: Work = Work::Instructions(150);
 /// Polling for and finding what has arrived, and prefetching its first lines.
 pub(crate) const FOUND: Work = Work::Instructions(150);
 /// Reading a message adjacent to the previous one.

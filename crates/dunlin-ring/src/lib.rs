@@ -75,12 +75,14 @@ pub use cores::{
     UnconnectedConsumerCore, UnconnectedProducerCore, FREE_BYTES, PRODUCER_WORDS_BYTES,
 };
 pub use design::{Batching, Design, HeadSync, Layout, Optimisation, TailSync};
-#[doc(hidden)]
-pub use effort::{COMPLETED, REQUEST};
 pub use error::{ConfigError, LengthLimit, RingError, SendError, Violation};
 pub use framing::Framing;
 pub use link::{Polled, Request, RingLink, NAMELESS};
 pub use memory::Message;
 pub use offer::{Offer, OFFER_BYTES, OFFER_NUMBERS};
 pub use producer::{Producer, ProducerCore, Reservation};
+/// What posting a request, and taking completions, costs a simulated core: for implementations of [`RingLink`].
+#[doc(hidden)]
+pub const EFFORT: [dunlin_verbs::Work; 2] = [effort::REQUEST, effort::COMPLETED];
+
 pub use stream::{stream_config, Stream, StreamOffer, UnconnectedStream, STREAM_OFFER_BYTES};

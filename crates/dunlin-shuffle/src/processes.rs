@@ -276,7 +276,7 @@ impl<'w> Workers<'w> {
         }
         let status = match ended {
             Ok(Some(status)) => status.to_string(),
-            Ok(None) => "closed output while still running".into(),
+            Ok(None) => "its output closed but still running,".into(),
             Err(error) => error.to_string(),
         };
         SortError::Died {

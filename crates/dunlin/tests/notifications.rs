@@ -111,10 +111,7 @@ fn a_full_queue_refuses_and_says_so() {
     remote.write_notify(1, b"2", 2).unwrap();
     let full = remote.write_notify(2, b"3", 3).unwrap_err();
     assert!(matches!(full, CallError::Overloaded(_)), "{full}");
-    assert!(
-        full.to_string().contains("'table' has 2 notifications"),
-        "{full}"
-    );
+    assert!(full.to_string().contains("'table' has 2 pending"), "{full}");
     assert_eq!(events.refused(), 1);
     // Its bytes are there, and it can be said again.
     assert_eq!(&remote.read(0, 3).unwrap()[..], b"123");

@@ -116,7 +116,9 @@ fn a_panic_an_error_and_a_program_without_end_name_the_seed() {
         host.sleep(us(100));
     });
     assert!(
-        hanging.to_string().contains("not ended, on client"),
+        hanging
+            .to_string()
+            .contains("did not finish in time on client"),
         "{hanging}"
     );
     assert_eq!(hanging.at, us(5_000));

@@ -170,7 +170,7 @@ fn a_certificate_for_another_name_is_refused_unless_that_name_was_asked_for() {
         names: vec!["db.example".to_owned(), "db2.example".to_owned()],
     };
     assert_eq!(*fault, expected);
-    let words = "it is for db.example, db2.example, not for 127.0.0.1";
+    let words = "it is valid for db.example, db2.example, not for 127.0.0.1";
     assert!(error.to_string().contains(words), "{error}");
     let tls = ClientTls::new(&authority.roots(), None).unwrap();
     server.is_well(&dialing_tls(tls.server_name("db2.example")));

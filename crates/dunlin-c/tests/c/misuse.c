@@ -460,7 +460,7 @@ int main(int count, char **arguments) {
     EXPECT(dunlin_server_address(server) == NULL);
     WORKS(dunlin_server_start(server, NULL));
     FAILS(dunlin_server_start(server, &error), DUNLIN_CODE_WRONG_STATE, "once");
-    FAILS(dunlin_server_handle(server, 9, echo, NULL, &error), DUNLIN_CODE_WRONG_STATE, "before it is started");
+    FAILS(dunlin_server_handle(server, 9, echo, NULL, &error), DUNLIN_CODE_WRONG_STATE, "before the server is started");
     FAILS(dunlin_server_region_write(server, "none", 0, "x", 1, &error), DUNLIN_CODE_UNKNOWN_REGION, "none");
     FAILS(dunlin_server_region_write(server, "table", 64, "x", 1, &error), DUNLIN_CODE_REGION_BOUNDS, "64");
     FAILS(dunlin_server_region_read(server, "table", UINT64_MAX, &byte, 1, &error), DUNLIN_CODE_REGION_BOUNDS, "64");

@@ -70,7 +70,7 @@ impl Connection {
             })?;
         }
         match refused {
-            true => Err(Failure::new("Redis rejected the functions to be loaded")
+            true => Err(Failure::new("Redis rejected what was to be loaded")
                 .help("the functions of the load require Redis 7 or later")),
             false => Ok(()),
         }

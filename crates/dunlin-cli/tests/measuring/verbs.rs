@@ -52,5 +52,5 @@ fn verbs_that_a_transport_lacks_are_refused() {
         &dunlin(&[&arguments[..], &["--size", "100000"]].concat()),
         2,
     );
-    assert!(words.contains("at most 4096 bytes"), "{words}");
+    assert!(words.contains("over UD is 4096 bytes"), "{words}");
 }

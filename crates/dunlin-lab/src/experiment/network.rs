@@ -261,7 +261,7 @@ mod tests {
                 "line 5: the rate of a host's cable is 50 Gbps, but that of others is 25",
             ),
             ("4 3 25", "2 3 25", "line 6: node 2 has a second cable"),
-            ("4 3 25", "4 1 25", "line 6: nodes 4 and 1 are hosts"),
+            ("4 3 25", "4 1 25", "line 6: nodes 4 and 1 are both hosts"),
             (
                 "0 3 100",
                 "0 0 100",

@@ -462,7 +462,7 @@ mod tests {
         let words = wrong("name:x", Grant::new().call(5));
         assert!(words.ends_with("no handler 5"), "{words}");
         let words = wrong("user:5", Grant::new().write("table"));
-        assert!(words.contains("`table` is for no writing"), "{words}");
+        assert!(words.contains("`table` does not allow writing"), "{words}");
         assert!(wrong("anyone", Grant::new().read("t")).contains("no region `t`"));
         assert!(wrong("secret", Grant::new()).contains("no secret"));
     }

@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "given back")]
+    #[should_panic(expected = "freed again")]
     fn nothing_is_given_back_twice() {
         let mut heap = Heap::new(START, BLOCKS);
         let chunk = heap.allocate(100).unwrap();

@@ -44,7 +44,7 @@ impl Transaction {
     pub(super) fn new(mut driver: Driver, database: Database) -> Self {
         let id = driver.begin(0, Box::new(StepByStep));
         // A driver in the pool has no running transaction.
-        let id = id.unwrap_or_else(|| unreachable!("the driver has a free slot"));
+        let id = id.unwrap_or_else(|| unreachable!("a pooled driver without a free slot"));
         Self {
             driver: Some(driver),
             database,

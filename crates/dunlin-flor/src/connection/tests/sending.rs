@@ -230,7 +230,7 @@ fn limits_have_names() {
     assert!(
         refused
             .to_string()
-            .starts_with("number_window is 0: choose 64 to"),
+            .starts_with("number_window is 0: it must be from 64 to"),
         "{refused}"
     );
 }

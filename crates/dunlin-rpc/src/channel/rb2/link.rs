@@ -1,7 +1,7 @@
 //! The channel's carrier as the queue pair of its rings.
 
 use dunlin_link::Ticket;
-use dunlin_ring::{Polled, Request, RingError, RingLink, Violation};
+use dunlin_ring::{Polled, Request, RingError, RingLink, Violation, EFFORT};
 use dunlin_verbs::{Device, QueuePair, RemoteAddress, SendFlags};
 
 use crate::channel::carrier::Carrier;
@@ -55,7 +55,7 @@ unsafe impl<D: Device> RingLink<D> for Carrier<D> {
     fn post(&mut self, requests: &mut [Request<'_, D>], signal: bool) -> Result<(), RingError> {
         let count = requests.len();
         for _ in 0..count {
-            D::charge(dunlin_ring::REQUEST);
+            D::charge(EFFORT[0]);
         }
         let signal = signal || self.sends.is_signal_due(count);
         if let Some(last) = requests.last_mut().filter(|_| signal) {
@@ -77,7 +77,7 @@ unsafe impl<D: Device> RingLink<D> for Carrier<D> {
         }
         let completed = self.ring_completed.take();
         if completed.is_some() {
-            D::charge(dunlin_ring::COMPLETED);
+            D::charge(EFFORT[1]);
         }
         Ok(Polled {
             completed,

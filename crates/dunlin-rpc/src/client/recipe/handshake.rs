@@ -20,7 +20,7 @@ use crate::identity::SERVER_PARAMETER;
 use crate::preset::Preset;
 
 /// The reason for choosing a device that was given.
-const GIVEN: &str = "determined by the server";
+const GIVEN: &str = "given with the server";
 
 /// A server that was reached, the device used, and the reason for choosing it. With a local acceptor nothing was
 /// dialled.
