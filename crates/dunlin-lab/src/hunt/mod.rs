@@ -206,7 +206,7 @@ mod tests {
             super::hunt_with(super::Load::Calls, seed)
         };
         let bugs = [
-            (Bug::LostWakeUp, 1310),
+            (Bug::LostWakeUp, 240),
             (Bug::AnsweredTwice, 0),
             (Bug::BufferReused, 0),
         ];

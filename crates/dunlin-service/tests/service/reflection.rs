@@ -362,7 +362,7 @@ async fn methods_are_called_by_name_with_bytes() {
     assert_eq!(heard.message().await.unwrap(), None);
     let nothing = || Request::new(stream::empty());
     for (path, kind, words) in [
-        (path, Kind::ServerStreaming, "and ServerStreaming here"),
+        (path, Kind::ServerStreaming, "but ServerStreaming here"),
         ("/test.Probe/Echo", both, "is Unary at the server"),
         ("/other.Probe/Chat", both, "no service"),
     ] {
