@@ -91,7 +91,7 @@ impl World {
                 continue;
             }
             if let Some(send) = unsent {
-                if let Some(absence) = self.peers[send.dest].absence(send.dest) {
+                if let Some(absence) = self.peers[send.dest].cannot_take(send.dest) {
                     return Err(self.failure.clone().unwrap_or(absence));
                 }
                 if send.dest == self.rank {
@@ -131,7 +131,12 @@ impl World {
         for peer in &mut self.peers {
             peer.inbound.forget_lent();
         }
-        if let Some(send) = lent.send.filter(|send| !send.is_done && send.sent > 0) {
+        let has_begun = |send: &LentSend<'_>| !send.is_done && send.sent > 0;
+        if let Some(send) = lent.send.filter(has_begun) {
+            if self.peers[send.dest].cannot_take(send.dest).is_some() {
+                // Nobody takes the rest.
+                return;
+            }
             self.peers[send.dest].outbound.push_front(Outgoing {
                 context: send.context,
                 tag: send.tag,

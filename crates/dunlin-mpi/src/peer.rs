@@ -24,6 +24,8 @@ pub(crate) struct Peer {
     /// The device of the link.
     pub(crate) device: Option<String>,
     pub(crate) presence: Presence,
+    /// It takes no more messages, while a message of it that has no place yet is still in its ring.
+    pub(crate) deaf: Option<Loss>,
     pub(crate) inbound: Inbound,
     pub(crate) outbound: Outbound,
 }
@@ -34,9 +36,16 @@ impl Peer {
             link: None,
             device: None,
             presence: Presence::Here,
+            deaf: None,
             inbound: Inbound::default(),
             outbound: Outbound::new(),
         }
+    }
+
+    /// The error of a send to this rank, if it takes no more.
+    pub(crate) fn cannot_take(&self, rank: usize) -> Option<MpiError> {
+        let deaf = self.deaf.map(|loss| MpiError::RankLost { rank, loss });
+        self.absence(rank).or(deaf)
     }
 
     /// The error of a call that needs this rank, if it is gone.

@@ -1,6 +1,7 @@
 //! Progress: what every call does for all messages under way, since there is no thread that does it.
 
 use dunlin_ring::RingError;
+use dunlin_verbs::thread;
 
 use crate::error::{Loss, MpiError};
 use crate::inbound::{Accepted, Room};
@@ -10,11 +11,14 @@ use crate::outbound::push;
 use crate::peer::Presence;
 use crate::selection::Source;
 use crate::target::{Completed, Lent, LentSend, Outcome};
+use crate::waiting::PROBING;
 use crate::wire::{Fault, NO_CAUSE};
 use crate::world::World;
 
 /// Ring messages of one rank that are taken before the next rank has its turn.
 const TURN: usize = 64;
+/// As many as are in the longest ring at most.
+const IN_RING: usize = 1 << 20;
 
 /// What ended the reading of a rank's ring.
 enum Found {
@@ -50,9 +54,14 @@ impl World {
             Ok(wrote) => moved | wrote,
             Err(error) => {
                 // A rank that has left takes no more messages; what it has said before is still in the ring.
-                match self.read(rank, usize::MAX, lent, &mut moved) {
+                match self.read(rank, IN_RING, lent, &mut moved) {
                     Ok(Found::Goodbye(cause)) => self.leave(rank, cause, lent),
                     Ok(Found::End) => self.leave(rank, NO_CAUSE, lent),
+                    // It may have left in order, behind a message for which there is no room yet.
+                    Ok(Found::Nothing) if self.peers[rank].inbound.stalled().is_some() => {
+                        self.stop_sending(rank, error.into());
+                        true
+                    }
                     Ok(Found::Nothing) | Err(_) => self.lose(rank, error.into(), lent),
                 }
             }
@@ -98,6 +107,9 @@ impl World {
         let (Some(link), outbound) = (&mut peer.link, &mut peer.outbound) else {
             return Ok(false);
         };
+        if peer.deaf.is_some() {
+            return Ok(false);
+        }
         let link = link.as_mut();
         let mut moved = false;
         while let Some(first) = outbound.front_mut() {
@@ -176,6 +188,15 @@ impl World {
         true
     }
 
+    /// Probes all connections once a second, for a caller that polls.
+    pub(crate) fn probe_when_due(&mut self) {
+        let now = thread::now();
+        if now.saturating_duration_since(self.probed) >= PROBING {
+            self.probed = now;
+            self.probe_links(&mut Lent::default());
+        }
+    }
+
     /// Probes all connections; one that is lost shows it in the next step.
     pub(crate) fn probe_links(&mut self, lent: &mut Lent<'_>) {
         for rank in 0..self.peers.len() {
@@ -183,6 +204,15 @@ impl World {
             if let Some(Err(_)) = probed {
                 self.progress_with(rank, lent);
             }
+        }
+    }
+
+    /// A rank takes no more messages, but there are still some of it in its ring.
+    fn stop_sending(&mut self, rank: usize, loss: Loss) {
+        let peer = &mut self.peers[rank];
+        peer.deaf = Some(loss);
+        for one in std::mem::take(&mut peer.outbound) {
+            end_send(one.outcome, Err(MpiError::RankLost { rank, loss }));
         }
     }
 

@@ -45,7 +45,7 @@ impl World {
         self.check_rank(dest)?;
         let buffer = buffer.into();
         check_length(buffer.len())?;
-        if let Some(absence) = self.peers[dest].absence(dest) {
+        if let Some(absence) = self.peers[dest].cannot_take(dest) {
             return Err(absence);
         }
         let request = self.request(WaitsFor::Dest {
@@ -120,6 +120,17 @@ impl Request {
     /// [`MpiError::Truncated`] when a message was longer than the buffer; also when the operation cannot complete, as
     /// for [`World::send`] and [`World::receive`].
     pub fn wait(mut self, world: &mut World) -> Result<Completed, MpiError> {
+        let ended = self.complete(world);
+        if ended.is_err() {
+            // The receive is over: a later one takes its message.
+            world
+                .matching
+                .withdraw(|target| target.reports_to(&self.outcome));
+        }
+        ended
+    }
+
+    fn complete(&mut self, world: &mut World) -> Result<Completed, MpiError> {
         let mut wait = Wait::new(None);
         loop {
             if let Some(completed) = self.taken(world)? {
@@ -148,13 +159,31 @@ impl Request {
     /// returned, there is none.
     ///
     /// # Errors
-    /// As for [`Request::wait`].
+    /// [`MpiError::Truncated`] when a message was longer than the buffer; also when a rank was lost, or all ranks that
+    /// the operation waits for have left.
     pub fn test(&mut self, world: &mut World) -> Result<Option<Completed>, MpiError> {
         if let Some(completed) = self.taken(world)? {
             return Ok(Some(completed));
         }
-        world.progress(&mut Lent::default());
-        self.taken(world)
+        let moved = world.progress(&mut Lent::default());
+        if let Some(completed) = self.taken(world)? {
+            return Ok(Some(completed));
+        }
+        if !moved {
+            world.probe_when_due();
+            if let Some(failure) = &world.failure {
+                return Err(failure.clone());
+            }
+            if let WaitsFor::Source(source) = self.waits_for {
+                // Other reasons may pass with what the caller does next.
+                if let Some(why @ (MpiError::RankLeft { .. } | MpiError::RankLost { .. })) =
+                    world.cannot_come(source)
+                {
+                    return Err(why);
+                }
+            }
+        }
+        Ok(None)
     }
 
     fn taken(&mut self, world: &World) -> Result<Option<Completed>, MpiError> {

@@ -34,6 +34,11 @@ impl Outcome {
     pub(crate) fn take(&self) -> Option<Result<Completed, MpiError>> {
         self.lock().take()
     }
+
+    /// Whether both are of the same operation.
+    fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 /// A message that a blocking call sends.
@@ -72,6 +77,11 @@ pub(crate) enum Target {
 }
 
 impl Target {
+    /// Whether it is the receive of a request with this outcome.
+    pub(crate) fn reports_to(&self, request: &Outcome) -> bool {
+        matches!(self, Self::Owned { outcome, .. } if outcome.is(request))
+    }
+
     /// The buffer.
     pub(crate) fn bytes_mut<'b>(&'b mut self, lent: &'b mut Lent<'_>) -> &'b mut [u8] {
         match self {

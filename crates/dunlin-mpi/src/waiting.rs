@@ -12,7 +12,7 @@ const SLEEPS: std::ops::RangeInclusive<Duration> =
 /// A sleep is this fraction of the time that the call has waited so far, so it adds little to that.
 const SLEEP_FRACTION: u32 = 16;
 /// Interval between two probes.
-const PROBING: Duration = Duration::from_secs(1);
+pub(crate) const PROBING: Duration = Duration::from_secs(1);
 /// Empty polls between two reads of the clock.
 const POLLS_PER_CLOCK: u32 = 32;
 /// What a poll of memory lasts at most, for a simulated thread.

@@ -1,6 +1,9 @@
 //! A rank of a job, and its blocking calls.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use dunlin_verbs::thread;
 
 use crate::error::MpiError;
 use crate::matching::{Envelope, Matching, Pattern};
@@ -33,6 +36,8 @@ pub struct World {
     pub(crate) is_leaving: bool,
     /// Distinguishes the worlds of a process.
     pub(crate) id: u64,
+    /// When a caller that polls has probed the connections last.
+    pub(crate) probed: Instant,
     /// Number of collectives so far.
     pub(crate) collectives: u32,
 }
@@ -50,6 +55,7 @@ impl World {
             unexpected_bytes: settings.unexpected_bytes,
             is_leaving: false,
             id: WORLDS.fetch_add(1, Ordering::Relaxed),
+            probed: thread::now(),
             collectives: 0,
         }
     }
@@ -127,7 +133,7 @@ impl World {
                 wait.found();
                 continue;
             }
-            if let Some(absence) = self.peers[dest].absence(dest) {
+            if let Some(absence) = self.peers[dest].cannot_take(dest) {
                 return Err(absence);
             }
             self.rest(&mut wait, &mut Lent::default())?;
@@ -202,7 +208,9 @@ impl World {
         tag: impl Into<Tag>,
     ) -> Result<Option<Status>, MpiError> {
         let pattern = self.pattern(source.into(), tag.into())?;
-        self.progress(&mut Lent::default());
+        if !self.progress(&mut Lent::default()) {
+            self.probe_when_due();
+        }
         Ok(self.find(&pattern).map(Envelope::status))
     }
 

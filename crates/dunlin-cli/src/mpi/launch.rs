@@ -137,6 +137,7 @@ impl Processes {
             if interrupt::came() {
                 return Err(Failure::interrupted());
             }
+            let mut failed: Option<(String, ExitStatus)> = None;
             let mut at = 0;
             while at < self.running.len() {
                 let (rank, child) = &mut self.running[at];
@@ -146,10 +147,15 @@ impl Processes {
                     continue;
                 };
                 self.running.swap_remove(at);
-                if !status.success() {
+                // Of those that failed within a tick, one that a signal has ended is the likely cause.
+                let is_cause = failed.as_ref().is_none_or(|_| status.signal().is_some());
+                if !status.success() && is_cause {
                     let what = format!("rank {rank} (process {id}) ended with {status}");
-                    return Err(Failure::new(what).with_exit_code(exit_code(status)));
+                    failed = Some((what, status));
                 }
+            }
+            if let Some((what, status)) = failed {
+                return Err(Failure::new(what).with_exit_code(exit_code(status)));
             }
             thread::sleep(TICK);
         }
@@ -174,6 +180,8 @@ fn exit_code(status: ExitStatus) -> u8 {
 
 impl Drop for Processes {
     fn drop(&mut self) {
+        // When all have ended by themselves, the last of their output is passed on however slow its reader is.
+        let is_over = self.running.is_empty();
         self.signal(Signal::TERM);
         let until = Instant::now() + GRACE;
         while !self.running.is_empty() && Instant::now() < until {
@@ -185,9 +193,11 @@ impl Drop for Processes {
         for (_, child) in &mut self.running {
             let _ = child.wait();
         }
+        let until = Instant::now() + GRACE;
         for printing in self.printing.drain(..) {
-            // A process that the rank has started may still hold its output open, and is not waited for.
-            while !printing.is_finished() && Instant::now() < until {
+            // After a failure, a process that the rank has started may still hold its output open.
+            let goes_on = || (is_over && !interrupt::came()) || Instant::now() < until;
+            while !printing.is_finished() && goes_on() {
                 thread::sleep(TICK);
             }
         }

@@ -2,6 +2,7 @@
 
 mod collectives;
 mod joining;
+mod leaving;
 mod matching;
 mod model;
 mod point_to_point;

@@ -147,6 +147,10 @@ fn a_receive_behind_too_many_others_fails_instead_of_waiting_for_ever() {
         for _ in 0..200 {
             world.receive(0, 1, &mut [0; 700])?;
         }
+        // The request that failed has not taken it.
+        let mut last = [0];
+        world.receive(0, 2, &mut last)?;
+        assert_eq!(last, [2]);
         world.finalize()
     });
     assert_eq!(done.unwrap(), [Ok(()), Ok(())]);

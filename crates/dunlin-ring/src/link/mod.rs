@@ -39,8 +39,9 @@ pub struct Polled {
     pub received: usize,
 }
 
-/// What an end of a ring needs of the queue pair that carries it: posting, and completions. [`Link`] is a queue pair
-/// for one end; a channel that has one queue pair for several purposes implements this for its own.
+/// What an end of a ring needs of the queue pair that carries it: posting, and completions. A
+/// [`Producer`](crate::Producer) has a queue pair of its own; a channel that has one for several purposes implements
+/// this for it.
 ///
 /// # Safety
 /// [`RingLink::poll`] reports a name only when the device no longer reads the memory of the requests up to it, and
@@ -179,7 +180,7 @@ impl<D: Device> Link<D> {
 
     /// Posts an empty WRITE to a location at the peer: where no packet reports that the peer is gone, only a request
     /// that is not acknowledged shows it. Posts nothing if the last probe is still outstanding, as of the last poll, or
-    /// if the send queue is full. `name` as for [`Link::post`].
+    /// if the send queue is full. `name` as for [`RingLink::post`].
     pub(crate) fn probe(&mut self, remote: RemoteAddress, name: u64) -> Result<(), RingError> {
         if self.is_probing() || !self.has_entries(1) {
             return Ok(());

@@ -79,7 +79,7 @@ impl<D: Device> Producer<D> {
         self.core.flush(&mut self.link)
     }
 
-    /// As [`Link::check_process`].
+    /// As [`RingLink::check_process`].
     pub(crate) fn check_process(&self) -> Result<(), RingError> {
         self.link.check_process()
     }

@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use dunlin_mpi::environment::{DEVICE, RANK, ROOT, SIZE};
+use dunlin_mpi::environment::{DEVICE, JOB, RANK, ROOT, SECRET_FILE, SIZE};
 use dunlin_mpi::{JoinError, Rendezvous, Settings, World};
 use serde::Serialize;
 
@@ -91,6 +91,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             .env(SIZE, size.to_string())
             .env(ROOT, root.address().to_string())
             .env(DEVICE, &args.device)
+            // This is a job of its own, whatever the environment is prepared for.
+            .env_remove(JOB)
+            .env_remove(SECRET_FILE)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()?;
