@@ -5,7 +5,7 @@
 //! end of a ring must know it before it knows its peer.
 
 use dunlin_ring::{
-    ConfigError, Design, LengthLimit, Offer, RingConfig, UnconnectedConsumerCore,
+    ConfigError, Design, LengthLimit, Offer, Optimisation, RingConfig, UnconnectedConsumerCore,
     UnconnectedProducerCore, FREE_BYTES, OFFER_NUMBERS, PRODUCER_WORDS_BYTES,
 };
 use dunlin_verbs::{Device, EndpointAddress, Region, VerbsError};
@@ -92,7 +92,8 @@ impl<D: Device> Rb2Channel<D> {
         let carrier =
             UnconnectedCarrier::new(device, wake, config, (INLINE_BYTES, 1), &Receiving::WakeUps)?;
         let ring = RingConfig {
-            design: Design::RB2,
+            // A flush publishes what there is, so nothing waits for the completion of the advancement before it.
+            design: Design::RB2.without(Optimisation::Elastic),
             slots,
             slot_bytes: SLOT_BYTES,
             ..RingConfig::default()
