@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use dunlin_bootstrap::{Address, Capability};
 use dunlin_ring::{
-    ConfigError, Consumer, Message, Offer, Producer, Received, RingConfig, RingError, SendError,
-    UnconnectedConsumer, UnconnectedProducer, OFFER_BYTES,
+    ConfigError, Consumer, Message, Producer, Received, RingConfig, RingError, SendError,
+    StreamOffer, UnconnectedConsumer, UnconnectedProducer, STREAM_OFFER_BYTES,
 };
 use dunlin_rpc::{capabilities_towards, visit_device, DeviceVisitor};
 use dunlin_verbs::{Device, PeerConfirmation};
@@ -18,8 +18,8 @@ use crate::error::JoinError;
 
 /// Time within which a peer's device must confirm that the queue pairs are its own.
 const CONFIRMING: Duration = Duration::from_secs(2);
-/// The two offers of a rank: of its producer, and of its consumer.
-const OFFERS_BYTES: usize = 2 * OFFER_BYTES;
+/// The two offers of a rank, of its producer and of its consumer: as those of a stream.
+const OFFERS_BYTES: usize = STREAM_OFFER_BYTES;
 
 /// What was found at the head of the inbound ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,17 +127,12 @@ pub(crate) trait OpenLink {
 impl<D: Device> OpenLink for (UnconnectedProducer<D>, UnconnectedConsumer<D>) {
     fn connect(self: Box<Self>, theirs: &[u8; OFFERS_BYTES]) -> Result<Box<dyn Link>, ConfigError> {
         let (producer, consumer) = *self;
-        let (their_producer, their_consumer) = decode(theirs);
+        let theirs = StreamOffer::decode(theirs);
         Ok(Box::new(Rings {
-            producer: producer.connect(&their_consumer)?,
-            consumer: consumer.connect(&their_producer)?,
+            producer: producer.connect(&theirs.consumer)?,
+            consumer: consumer.connect(&theirs.producer)?,
         }))
     }
-}
-
-fn decode(offers: &[u8; OFFERS_BYTES]) -> (Offer, Offer) {
-    let half = |at: usize| std::array::from_fn(|i| offers[at + i]);
-    (Offer::decode(&half(0)), Offer::decode(&half(OFFER_BYTES)))
 }
 
 /// Creates the rings of this side on the device of this name. `towards` is the address of a rank that is dialled;
@@ -160,8 +155,8 @@ impl DeviceVisitor for Opening<'_> {
     type Output = Result<(Box<dyn OpenLink>, [u8; OFFERS_BYTES]), JoinError>;
 
     fn visit<D: Device>(self, device: &D) -> Self::Output {
-        let theirs = self.theirs.map(decode);
-        if let Some((producer, consumer)) = &theirs {
+        let theirs = self.theirs.map(StreamOffer::decode);
+        if let Some(StreamOffer { producer, consumer }) = &theirs {
             for address in [&producer.address, &consumer.address] {
                 match device.confirm_peer(address, CONFIRMING)? {
                     PeerConfirmation::Confirmed { .. } => {}
@@ -175,17 +170,16 @@ impl DeviceVisitor for Opening<'_> {
         }
         let producer = UnconnectedProducer::new(device, self.config)?;
         let consumer = UnconnectedConsumer::new(device, self.config)?;
-        let mut offers = [producer.offer(), consumer.offer()];
-        if let Some((peer, _)) = &theirs {
-            for own in &mut offers {
-                own.address = device.address_for(own.address, &peer.address);
+        let mut offers = StreamOffer {
+            producer: producer.offer(),
+            consumer: consumer.offer(),
+        };
+        if let Some(peer) = &theirs {
+            for own in [&mut offers.producer, &mut offers.consumer] {
+                own.address = device.address_for(own.address, &peer.producer.address);
             }
         }
-        let mut bytes = [0; OFFERS_BYTES];
-        let (first, second) = bytes.split_at_mut(OFFER_BYTES);
-        first.copy_from_slice(&offers[0].encode());
-        second.copy_from_slice(&offers[1].encode());
-        Ok((Box::new((producer, consumer)), bytes))
+        Ok((Box::new((producer, consumer)), offers.encode()))
     }
 }
 

@@ -97,8 +97,8 @@ impl<D: Device> UnconnectedProducerCore<D> {
         Self::with_memory(device, domain, memory)
     }
 
-    /// As [`UnconnectedProducerCore::new`], with words of [`PRODUCER_WORDS_BYTES`] at `at` in a region that the consumer
-    /// may write, such as the [`FREE_BYTES`] of the other direction's consumer.
+    /// As [`UnconnectedProducerCore::new`], with words of [`PRODUCER_WORDS_BYTES`] at `at` in a region that the
+    /// consumer may write, such as the [`FREE_BYTES`] of the other direction's consumer.
     ///
     /// # Errors
     /// As for [`UnconnectedProducerCore::new`].
@@ -153,8 +153,8 @@ impl<D: Device> UnconnectedProducerCore<D> {
         self.memory.offer(address)
     }
 
-    /// Connects it to the consumer that made an offer. Messages of up to `inline_bytes` are sent inline, which the queue
-    /// pair must allow; pointers, of 8 bytes, always are.
+    /// Connects it to the consumer that made an offer. Messages of up to `inline_bytes` are sent inline, which the
+    /// queue pair must allow; pointers, of 8 bytes, always are.
     ///
     /// # Errors
     /// When the two configurations differ.

@@ -54,8 +54,8 @@ pub struct Options {
     device: Option<String>,
     /// Composition of transport, channel, sharing and admission: auto (chosen from device and load), plain, flock or
     /// one of its competitors (qp-per-thread, spinlock-2, spinlock-4, flock-no-coalescing, flock-no-scheduling), fasst,
-    /// scalerpc or one of their competitors (rawwrite, selfrpc, erpc, herd), flor or its competitor xrdma, rb2 [default:
-    /// auto]
+    /// scalerpc or one of their competitors (rawwrite, selfrpc, erpc, herd), flor or its competitor xrdma, rb2
+    /// [default: auto]
     #[arg(long)]
     preset: Option<Preset>,
     /// File with the shared secret; both sides must prove that they know it

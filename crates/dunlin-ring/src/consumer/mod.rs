@@ -1,7 +1,7 @@
 //! The consumer, which takes messages from the ring (RB² `READMSG`).
 //!
-//! A [`ConsumerCore`] is the consumer without its queue pair, which is passed to each call ([`RingLink`]); a [`Consumer`]
-//! is the two together.
+//! A [`ConsumerCore`] is the consumer without its queue pair, which is passed to each call ([`RingLink`]); a
+//! [`Consumer`] is the two together.
 
 mod guard;
 mod head;
