@@ -7,6 +7,7 @@ mod common;
 
 use std::convert::Infallible;
 use std::future::{ready, Future, Ready};
+use std::io::ErrorKind;
 use std::pin::Pin;
 use std::sync::Mutex;
 use std::task::{Context, Poll};
@@ -61,7 +62,7 @@ impl tower::Service<http::Request<tonic::body::Body>> for Shout {
 
 async fn serve() -> Result<(), Failure> {
     let stream = Pipe::to_first().stream()?;
-    hyper::server::conn::http2::Builder::new(hyper_util::rt::TokioExecutor::new())
+    let served = hyper::server::conn::http2::Builder::new(hyper_util::rt::TokioExecutor::new())
         .serve_connection(
             TokioIo::new(stream),
             hyper_util::service::TowerToHyperService::new(tower::ServiceExt::map_request(
@@ -69,8 +70,23 @@ async fn serve() -> Result<(), Failure> {
                 |request: http::Request<hyper::body::Incoming>| request.map(tonic::body::Body::new),
             )),
         )
-        .await?;
-    Ok(())
+        .await;
+    match served {
+        // As with TCP: a client that has its answers may leave before HTTP/2's last frames reach it.
+        Err(error) if has_left(&error) => Ok(()),
+        ended => Ok(ended?),
+    }
+}
+
+/// Whether the error is that the client is gone.
+fn has_left(error: &hyper::Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref());
+    source.is_some_and(|error: &std::io::Error| {
+        matches!(
+            error.kind(),
+            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset
+        )
+    })
 }
 
 async fn call(calls: u64) -> Result<(), Failure> {
