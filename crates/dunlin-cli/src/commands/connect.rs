@@ -27,6 +27,17 @@ pub fn parse_device(name: &str) -> Result<String, &'static str> {
     }
 }
 
+/// The same for commands whose rings need a device's own queue pairs.
+///
+/// # Errors
+/// When no host can have a device of this name, or it is one of Flor's.
+pub fn parse_own_device(name: &str) -> Result<String, &'static str> {
+    match name.starts_with("flor-") {
+        true => Err("available devices are shm, roce, ibv and ibv:NIC: rings do not run over Flor"),
+        false => parse_device(name),
+    }
+}
+
 /// Reads the secret from this file, or else from the one in the settings.
 ///
 /// # Errors

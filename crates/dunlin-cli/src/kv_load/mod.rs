@@ -114,6 +114,8 @@ struct Count<'a> {
     tally: Tally,
     value_bytes: usize,
     timed: bool,
+    /// Number of operations begun.
+    begun: u64,
     /// Entries that were read to be written.
     modify: &'a mut Vec<u32>,
 }
@@ -213,6 +215,7 @@ impl<E: Engine> Load<E> {
             tally: Tally::default(),
             value_bytes: self.value.len(),
             timed,
+            begun: 0,
             modify,
         }
     }
@@ -297,10 +300,12 @@ enum Next {
 }
 
 impl Count<'_> {
-    /// The time stored in a tag, or the value for no time.
+    /// The time stored in the tag of the next operation, or the value for no time. What is sent counts: answers come
+    /// in bursts, and all operations of a burst would be timed or none.
     #[inline]
-    fn time(&self) -> u64 {
-        match self.timed && self.tally.operations % SAMPLE == 0 {
+    fn time(&mut self) -> u64 {
+        self.begun += 1;
+        match self.timed && self.begun % SAMPLE == 0 {
             true => now_ns() & !EXPECTS,
             false => UNTIMED,
         }

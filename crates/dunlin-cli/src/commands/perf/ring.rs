@@ -61,7 +61,7 @@ pub struct Args {
     #[arg(long, default_value = "2", value_parser = super::parse_seconds, allow_negative_numbers = true)]
     seconds: Duration,
     /// Device of both sides (see `dunlin devices`)
-    #[arg(long, default_value = "shm", value_parser = connect::parse_device)]
+    #[arg(long, default_value = "shm", value_parser = connect::parse_own_device)]
     device: String,
     /// Measure all sizes from 64 B to 1 MiB, a tenth of --seconds for each
     #[arg(long, requires = "out", conflicts_with = "against")]
