@@ -28,7 +28,8 @@ use crate::config::{ChannelConfig, DatagramBatches};
 use crate::error::ServeError;
 use crate::lanes::channel_lane::ChannelLane;
 use crate::lanes::datagram_lane::DatagramLane;
-use crate::lanes::{Owner, SessionSetup};
+use crate::lanes::{LaneSetup, Owner};
+use crate::preset::ChannelKind;
 use crate::server::service::{DeviceService, Service, ServiceSetup};
 use crate::sharing::lane::{RingSharedLane, SharedLane};
 use crate::sharing::maker::LaneMaker;
@@ -43,15 +44,11 @@ pub(crate) trait Fabric: Send + Sync + fmt::Debug {
     /// Limits and properties of the device.
     fn attributes(&self) -> &DeviceAttributes;
     /// Opens the client's side of a new lane.
-    fn open_lane(&self, config: &ChannelConfig) -> Result<Opening<Box<dyn Lane>>, VerbsError>;
-    /// Opens the client's side of a new lane whose messages are SENDs.
-    fn open_sent(&self, config: &ChannelConfig) -> Result<Opening<Box<dyn Lane>>, VerbsError>;
-    /// Opens the client's side of a new lane over RB²'s rings.
-    fn open_rb2(&self, config: &ChannelConfig) -> Result<Opening<Box<dyn Lane>>, VerbsError>;
-    /// Opens the client's side of a new lane over a message pool.
-    fn open_pool(&self, config: &ChannelConfig) -> Result<Opening<Box<dyn Lane>>, VerbsError>;
-    /// Opens the client's side of a new datagram session.
-    fn open_session(&self, setup: SessionSetup) -> Result<Opening<Box<dyn Lane>>, VerbsError>;
+    fn open(
+        &self,
+        kind: ChannelKind,
+        setup: LaneSetup,
+    ) -> Result<Opening<Box<dyn Lane>>, VerbsError>;
     /// Starts a thread of a client.
     fn spawn(&self, name: &str, run: Box<dyn FnOnce() + Send>) -> std::io::Result<()>;
     /// Returns what makes the lanes of a connection handle.
@@ -114,26 +111,21 @@ impl<D: Device> Fabric for DeviceFabric<D> {
         self.0.attributes()
     }
 
-    fn open_lane(&self, config: &ChannelConfig) -> Result<Opening<Box<dyn Lane>>, VerbsError> {
-        let wake = self.0.create_completion_channel()?;
-        let config = config.of_one_thread(self.attributes());
-        Ok(lane(RingChannel::open(&self.0, &wake, &config)?))
-    }
-
-    fn open_sent(&self, config: &ChannelConfig) -> Result<Opening<Box<dyn Lane>>, VerbsError> {
-        let wake = self.0.create_completion_channel()?;
-        Ok(lane(SentChannel::open(&self.0, &wake, config)?))
-    }
-
-    fn open_rb2(&self, config: &ChannelConfig) -> Result<Opening<Box<dyn Lane>>, VerbsError> {
-        let wake = self.0.create_completion_channel()?;
-        let config = config.of_one_thread(self.attributes());
-        Ok(lane(Rb2Channel::open(&self.0, &wake, &config)?))
-    }
-
-    fn open_pool(&self, config: &ChannelConfig) -> Result<Opening<Box<dyn Lane>>, VerbsError> {
-        let wake = self.0.create_completion_channel()?;
-        Ok(lane(PoolChannel::open(&self.0, &wake, config)?))
+    fn open(
+        &self,
+        kind: ChannelKind,
+        setup: LaneSetup,
+    ) -> Result<Opening<Box<dyn Lane>>, VerbsError> {
+        let (device, config) = (&self.0, &setup.config);
+        let of_one_thread = || config.of_one_thread(device.attributes());
+        let wake = || device.create_completion_channel();
+        Ok(match kind {
+            ChannelKind::Ring => lane(RingChannel::open(device, &wake()?, &of_one_thread())?),
+            ChannelKind::Rb2 => lane(Rb2Channel::open(device, &wake()?, &of_one_thread())?),
+            ChannelKind::Sent => lane(SentChannel::open(device, &wake()?, config)?),
+            ChannelKind::Pool(_) => lane(PoolChannel::open(device, &wake()?, config)?),
+            ChannelKind::Datagram(protocol) => session(device, protocol, setup)?,
+        })
     }
 
     fn spawn(&self, name: &str, run: Box<dyn FnOnce() + Send>) -> std::io::Result<()> {
@@ -145,39 +137,6 @@ impl<D: Device> Fabric for DeviceFabric<D> {
             wake: self.0.create_completion_channel()?,
             device: self.0.clone(),
         }))
-    }
-
-    fn open_session(&self, setup: SessionSetup) -> Result<Opening<Box<dyn Lane>>, VerbsError> {
-        let batches = &setup.config.datagram_batches;
-        let endpoint = match &setup.owner {
-            Owner::Thread => endpoint_of_thread(&self.0, batches)?,
-            Owner::Alone => new_endpoint(&self.0, batches)?,
-            Owner::Beside(queue) => match usable(queue, &self.0) {
-                Some(endpoint) => endpoint,
-                None => new_endpoint(&self.0, batches)?,
-            },
-        };
-        let config = &setup.config;
-        let calls = config.max_outstanding;
-        let mut session = UnconnectedSession::new(&endpoint, calls, config.max_message_bytes)?;
-        let uplink = match setup.protocol {
-            Protocol::Written => Some(UnconnectedUplink::new(&self.0)?),
-            Protocol::Bare | Protocol::Driven => None,
-        };
-        let mut parameters = session.parameters();
-        if let Some(uplink) = &uplink {
-            uplink.tell(&mut parameters);
-        }
-        Ok(Opening {
-            address: session.address(),
-            parameters,
-            join: Box::new(move |peer, parameters| {
-                let (theirs, server) = session.join(peer, parameters)?;
-                let uplink = uplink.map(|uplink| uplink.join(parameters)).transpose()?;
-                let lane = DatagramLane::new(&session, (&theirs, server), uplink, &setup);
-                Ok(Box::new(lane))
-            }),
-        })
     }
 
     fn address_for(&self, own: EndpointAddress, peer: &EndpointAddress) -> EndpointAddress {
@@ -195,6 +154,44 @@ fn lane<C: Channel + 'static>(opening: Opening<C>) -> Opening<Box<dyn Lane>> {
         channel.greet()?;
         let lane: Box<dyn Lane> = Box::new(ChannelLane::new(channel));
         Ok(lane)
+    })
+}
+
+/// A new datagram session.
+fn session<D: Device>(
+    device: &D,
+    protocol: Protocol,
+    setup: LaneSetup,
+) -> Result<Opening<Box<dyn Lane>>, VerbsError> {
+    let batches = &setup.config.datagram_batches;
+    let endpoint = match &setup.owner {
+        Owner::Thread => endpoint_of_thread(device, batches)?,
+        Owner::Alone => new_endpoint(device, batches)?,
+        Owner::Beside(queue) => match usable(queue, device) {
+            Some(endpoint) => endpoint,
+            None => new_endpoint(device, batches)?,
+        },
+    };
+    let config = &setup.config;
+    let calls = config.max_outstanding;
+    let mut session = UnconnectedSession::new(&endpoint, calls, config.max_message_bytes)?;
+    let uplink = match protocol {
+        Protocol::Written => Some(UnconnectedUplink::new(device)?),
+        Protocol::Bare | Protocol::Driven => None,
+    };
+    let mut parameters = session.parameters();
+    if let Some(uplink) = &uplink {
+        uplink.tell(&mut parameters);
+    }
+    Ok(Opening {
+        address: session.address(),
+        parameters,
+        join: Box::new(move |peer, parameters| {
+            let (theirs, server) = session.join(peer, parameters)?;
+            let uplink = uplink.map(|uplink| uplink.join(parameters)).transpose()?;
+            let lane = DatagramLane::new(&session, (&theirs, server), uplink, (protocol, &setup));
+            Ok(Box::new(lane))
+        }),
     })
 }
 

@@ -8,7 +8,6 @@ use std::any::Any;
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
-use crate::channel::datagram::Protocol;
 use crate::config::ChannelConfig;
 
 /// The user of a lane.
@@ -23,10 +22,9 @@ pub(crate) enum Owner {
     Beside(Arc<dyn Any + Send + Sync>),
 }
 
-/// The parameters of a new datagram session.
-pub(crate) struct SessionSetup {
+/// What a client's new lane is to be like.
+pub(crate) struct LaneSetup {
     pub(crate) config: ChannelConfig,
-    pub(crate) protocol: Protocol,
     pub(crate) owner: Owner,
     /// Set when a packet of the client was lost.
     pub(crate) packet_lost: Arc<AtomicBool>,

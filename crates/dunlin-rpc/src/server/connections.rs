@@ -1,10 +1,10 @@
-//! The service for clients with a queue pair each: pollers of rings or of SENDs, which differ only in the channel.
+//! The service for clients with a queue pair each: pollers of rings, SENDs or RB²'s rings, which differ only in the
+//! channel.
 
 use std::sync::Arc;
 
 use dunlin_verbs::{Device, EndpointAddress, VerbsError};
 
-use super::admissions::{wants_few, Admissions};
 use super::caller::Caller;
 use super::connection::Connection;
 use super::deadlines::Deadlines;
@@ -14,11 +14,8 @@ use super::region::ServedRegions;
 use super::threads::{self, NewPoller, Started, ThreadGroup, Threads};
 use crate::admission::lane::Admitted;
 use crate::admission::redistribution::Admission;
-use crate::admission::{CREDITS_PARAMETER, LANE_PARAMETER, SENDER_PARAMETER};
+use crate::admission::{CREDITS_PARAMETER, LANE_PARAMETER};
 use crate::channel::opening::Opening;
-use crate::channel::rb2::Rb2Channel;
-use crate::channel::ring::RingChannel;
-use crate::channel::sent::SentChannel;
 use crate::channel::{Channel, Parameters};
 use crate::error::ServeError;
 
@@ -63,9 +60,9 @@ impl<C: Channel + 'static> ConnectionService<C> {
         self.threads.started(false, new_poller)
     }
 
-    /// Assigns a new client to the poller with the fewest connections, or with the fewest of its `sender` if it uses
-    /// credits. `open` makes this side of the channel.
-    fn adopt(
+    /// Accepts a client: assigns it to the poller with the fewest connections, or with the fewest of its `sender` if it
+    /// uses credits. `open` makes this side of the channel.
+    pub(super) fn accept(
         &self,
         sender: Option<(&Arc<Admission>, u64)>,
         (peer, parameters): (&EndpointAddress, &Parameters),
@@ -94,55 +91,5 @@ impl<C: Channel + 'static> ConnectionService<C> {
         let aborter = connection.channel.aborter();
         started.adopt(index, id, connection, aborter);
         Ok((opening.address, opening.parameters))
-    }
-}
-
-impl<D: Device> ConnectionService<RingChannel<D>> {
-    /// Accepts a client; `admissions` are the schedulers for clients that use credits.
-    pub(super) fn accept(
-        &self,
-        peer: &EndpointAddress,
-        parameters: &Parameters,
-        caller: Caller,
-        admissions: &Admissions,
-    ) -> Result<Answer, VerbsError> {
-        let (device, config) = (self.threads.device(), &self.threads.setup().channel);
-        let sender = parameters.get(SENDER_PARAMETER);
-        let sender = sender.map(|&sender| (admissions.of(parameters), sender));
-        let config = match sender {
-            Some(_) => config.shared_by_many(wants_few(parameters)),
-            None => config.of_one_thread(device.attributes()),
-        };
-        self.adopt(sender, (peer, parameters), caller, |wake| {
-            RingChannel::open(device, wake, &config)
-        })
-    }
-}
-
-impl<D: Device> ConnectionService<SentChannel<D>> {
-    pub(super) fn accept(
-        &self,
-        peer: &EndpointAddress,
-        parameters: &Parameters,
-        caller: Caller,
-    ) -> Result<Answer, VerbsError> {
-        let (device, config) = (self.threads.device(), &self.threads.setup().channel);
-        self.adopt(None, (peer, parameters), caller, |wake| {
-            SentChannel::open(device, wake, config)
-        })
-    }
-}
-
-impl<D: Device> ConnectionService<Rb2Channel<D>> {
-    pub(super) fn accept(
-        &self,
-        peer: &EndpointAddress,
-        parameters: &Parameters,
-        caller: Caller,
-    ) -> Result<Answer, VerbsError> {
-        let (device, config) = (self.threads.device(), &self.threads.setup().channel);
-        self.adopt(None, (peer, parameters), caller, |wake| {
-            Rb2Channel::open_for_peer(device, wake, config, parameters)
-        })
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use dunlin_bootstrap::Refusal;
 use dunlin_verbs::{Device, EndpointAddress, PeerConfirmation, VerbsError};
 
-use super::admissions::Admissions;
+use super::admissions::{wants_few, Admissions};
 use super::answering::Executor;
 use super::caller::Caller;
 use super::connection_ids::ConnectionIds;
@@ -21,6 +21,7 @@ use super::thread_task::ThreadTasks;
 use super::threads::Threads;
 use crate::admission::grouping::pace::Pace;
 use crate::admission::redistribution::SenderReport;
+use crate::admission::SENDER_PARAMETER;
 use crate::channel::rb2::Rb2Channel;
 use crate::channel::ring::RingChannel;
 use crate::channel::sent::SentChannel;
@@ -184,19 +185,34 @@ impl<D: Device> Service for DeviceService<D> {
             }));
         };
         crate::memory::room_for_client()?;
+        let (device, config) = (&self.polling.device, &self.polling.setup.channel);
+        let client = (peer, parameters);
         let (own, answer) = match channel {
-            ChannelKind::Ring => self
-                .rings
-                .accept(peer, parameters, caller, &self.admissions)?,
-            ChannelKind::Sent => self.sent.accept(peer, parameters, caller)?,
-            ChannelKind::Rb2 => self.rb2.accept(peer, parameters, caller)?,
+            ChannelKind::Ring => {
+                let sender = parameters.get(SENDER_PARAMETER);
+                let sender = sender.map(|&sender| (self.admissions.of(parameters), sender));
+                let config = match sender {
+                    Some(_) => config.shared_by_many(wants_few(parameters)),
+                    None => config.of_one_thread(device.attributes()),
+                };
+                let open = |wake: &_| RingChannel::open(device, wake, &config);
+                self.rings.accept(sender, client, caller, open)?
+            }
+            ChannelKind::Sent => {
+                let open = |wake: &_| SentChannel::open(device, wake, config);
+                self.sent.accept(None, client, caller, open)?
+            }
+            ChannelKind::Rb2 => {
+                let open = |wake: &_| Rb2Channel::open_for_peer(device, wake, config, parameters);
+                self.rb2.accept(None, client, caller, open)?
+            }
             ChannelKind::Datagram(protocol) => {
                 self.datagrams.accept(protocol, peer, parameters, caller)?
             }
             ChannelKind::Pool(mapping) => self.pools.accept(mapping, peer, parameters, caller)?,
         };
         arrival.was_adopted();
-        Ok((self.polling.device.address_for(own, peer), answer))
+        Ok((device.address_for(own, peer), answer))
     }
 
     fn senders(&self) -> Vec<SenderReport> {

@@ -14,6 +14,7 @@ use super::receives::Receives;
 use super::{Carrier, QUIET, SEND_REQUESTS, SIGNAL_EVERY, SLEEP_AT};
 use crate::channel::buffers::{BufferPool, Purpose};
 use crate::channel::message::DESCRIPTOR_BYTES;
+use crate::channel::opening::Opening;
 use crate::channel::parameters::{named, named_place, Parameters, PeerParameters};
 use crate::config::{ChannelConfig, MAX_MESSAGE_BYTES};
 
@@ -179,6 +180,19 @@ impl<D: Device> UnconnectedCarrier<D> {
         ]));
         parameters.extend(named_place(parameter::INLET, inlet));
         parameters
+    }
+
+    /// This side of a channel, which states `parameters`; `join` makes the channel once the peer is known.
+    pub(in crate::channel) fn opening<C>(
+        self,
+        parameters: Parameters,
+        join: impl FnOnce(Self, &EndpointAddress, &Parameters) -> Result<C, VerbsError> + 'static,
+    ) -> Opening<C> {
+        Opening {
+            address: self.address(),
+            parameters,
+            join: Box::new(|peer, parameters| join(self, peer, parameters)),
+        }
     }
 
     /// Connects the side that was dialled, before its peer: this side posts nothing until it has heard from the peer,

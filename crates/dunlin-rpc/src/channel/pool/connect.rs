@@ -87,14 +87,6 @@ impl Secret {
     }
 }
 
-/// A client's side whose server is not known yet.
-struct Unconnected<D: Device> {
-    carrier: UnconnectedCarrier<D>,
-    inlet: D::Region,
-    requests: D::Region,
-    secret: Secret,
-}
-
 impl<D: Device> PoolChannel<D> {
     /// Creates the objects of a client's side. `wake` is raised when the server wakes it.
     pub(crate) fn open(
@@ -107,38 +99,29 @@ impl<D: Device> PoolChannel<D> {
         let carrier = UnconnectedCarrier::new(device, wake, config, requests, &Receiving::WakeUps)?;
         let answers = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let answers_bytes = ANSWERS_AT + (EVENT + 1) * block_bytes(eager);
-        let inlet = device.allocate_region(&carrier.domain, answers_bytes, answers)?;
+        let region = device.allocate_region(&carrier.domain, answers_bytes, answers)?;
         let requests_bytes = zone_bytes(eager) + BLOCKS * SLOT_BYTES;
         let requests =
             device.allocate_region(&carrier.domain, requests_bytes, Access::REMOTE_READ)?;
-        let unconnected = Unconnected {
-            carrier,
-            inlet,
-            requests,
-            secret: Secret::of_sum(device)?,
-        };
-        Ok(Opening {
-            address: unconnected.carrier.address(),
-            parameters: unconnected.parameters(),
-            join: Box::new(|peer, parameters| unconnected.join(peer, parameters)),
-        })
-    }
-}
-
-impl<D: Device> Unconnected<D> {
-    fn parameters(&self) -> Parameters {
-        let mut parameters = self.carrier.parameters(self.inlet.remote());
-        parameters.extend(named_place(parameter::REQUESTS, self.requests.remote()));
-        self.secret.tell(&mut parameters);
-        parameters
+        let secret = Secret::of_sum(device)?;
+        let mut parameters = carrier.parameters(region.remote());
+        parameters.extend(named_place(parameter::REQUESTS, requests.remote()));
+        secret.tell(&mut parameters);
+        let inlet = Inlet { region, at: 0 };
+        Ok(
+            carrier.opening(parameters, move |carrier, peer, parameters| {
+                Self::join(carrier, (inlet, requests, secret), peer, parameters)
+            }),
+        )
     }
 
     /// Connects it to the server, which is connected already.
     fn join(
-        self,
+        carrier: UnconnectedCarrier<D>,
+        (inlet, requests, secret): (Inlet<D>, D::Region, Secret),
         peer: &EndpointAddress,
         parameters: &Parameters,
-    ) -> Result<PoolChannel<D>, VerbsError> {
+    ) -> Result<Self, VerbsError> {
         let said = PeerParameters::new(WHAT, parameters);
         let (server, writes) = read(said)?;
         let fixed = said.is_set(parameter::FIXED);
@@ -151,18 +134,14 @@ impl<D: Device> Unconnected<D> {
             rings: rings.map(|client| client as u32),
             is_fixed: fixed,
         };
-        let inlet = Inlet {
-            region: self.inlet,
-            at: 0,
-        };
-        let carrier = self.carrier.join(peer, inlet, server)?;
+        let carrier = carrier.join(peer, inlet, server)?;
         let eager = carrier.config.eager_bytes;
         let bytes = block_bytes(eager);
-        Ok(PoolChannel {
+        Ok(Self {
             carrier,
             pool,
             peer_zones: None,
-            requests: self.requests,
+            requests,
             request_blocks: Blocks { start: 0, bytes },
             bundle_at: zone_bytes(eager),
             answers: Blocks {
@@ -170,7 +149,7 @@ impl<D: Device> Unconnected<D> {
                 bytes,
             },
             capacity: capacity(server.eager).min(capacity(eager)),
-            reads: self.secret.seals(),
+            reads: secret.seals(),
             writes,
             state: if fixed { State::Process } else { State::Idle },
             turn: Turn::default(),
@@ -227,13 +206,10 @@ pub(crate) struct Notifications<'a, Q> {
 
 /// A server's side that is not connected to its client yet.
 struct UnconnectedServed<D: Device> {
-    carrier: UnconnectedCarrier<D>,
-    inlet: D::Region,
-    entry_at: usize,
+    inlet: Inlet<D>,
     zones_at: usize,
-    places: usize,
-    fixed: bool,
     has_own_zone: bool,
+    mapping: Mapping,
     rings: Option<u32>,
     secret: Secret,
 }
@@ -247,29 +223,26 @@ impl<D: Device> ServedPool<D> {
         memory: PoolMemory<'_, D::Region, D::CompletionQueue>,
     ) -> Result<Opening<Self>, VerbsError> {
         let eager = config.eager_bytes;
-        let rings = match &memory {
-            PoolMemory::Own(rings) => rings.as_ref(),
-            PoolMemory::OwnByTurns | PoolMemory::Shared { .. } => None,
+        let (mapping, rings, segments) = match &memory {
+            PoolMemory::Own(Some(rings)) => (Mapping::Notified, Some(rings), 1),
+            PoolMemory::Own(None) => (Mapping::Polled, None, 1),
+            PoolMemory::OwnByTurns | PoolMemory::Shared { .. } => (Mapping::ByTurns, None, BUNDLE),
         };
         let receiving = rings.map_or(Receiving::WakeUps, |rings| Receiving::Notifications {
             queue: rings.queue,
             id: rings.id,
             receives: NOTIFICATIONS,
         });
-        let segments = match &memory {
-            PoolMemory::Own(_) => 1,
-            PoolMemory::OwnByTurns | PoolMemory::Shared { .. } => BUNDLE,
-        };
+        let rings = rings.map(|rings| rings.client);
         let requests = (block_bytes(eager), segments);
         let carrier = UnconnectedCarrier::new(device, wake, config, requests, &receiving)?;
-        let fixed = matches!(memory, PoolMemory::Own(_));
         let has_own_zone = !matches!(memory, PoolMemory::Shared { .. });
         // Others can write into a shared pool, so a message has to show which client it comes from.
         let secret = match has_own_zone {
             true => Secret::of_sum(device)?,
             false => Secret::of_mac(device)?,
         };
-        let (inlet, entry_at, zones_at, places) = match memory {
+        let (region, at, zones_at, places) = match memory {
             PoolMemory::Own(_) | PoolMemory::OwnByTurns => {
                 let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
                 let zones_at = OWN_ZONE_AT;
@@ -289,45 +262,36 @@ impl<D: Device> ServedPool<D> {
                 (own, entry_at, zones_at, places)
             }
         };
+        let mut parameters = carrier.parameters(region.remote().plus(at as u64));
+        let zones = region.remote().plus(zones_at as u64);
+        parameters.extend(named_place(parameter::ZONES, zones));
+        parameters.extend(named([
+            (parameter::PLACES, places as u64),
+            (parameter::FIXED, u64::from(mapping != Mapping::ByTurns)),
+        ]));
+        secret.tell(&mut parameters);
+        if let Some(client) = rings {
+            parameters.insert(parameter::NOTIFICATIONS.to_owned(), u64::from(client));
+        }
         let unconnected = UnconnectedServed {
-            carrier,
-            inlet,
-            entry_at,
+            inlet: Inlet { region, at },
             zones_at,
-            places,
-            fixed,
             has_own_zone,
-            rings: rings.map(|rings| rings.client),
+            mapping,
+            rings,
             secret,
         };
-        Ok(Opening {
-            address: unconnected.carrier.address(),
-            parameters: unconnected.parameters(),
-            join: Box::new(|peer, parameters| unconnected.join(peer, parameters)),
-        })
+        Ok(carrier.opening(parameters, |carrier, peer, parameters| {
+            unconnected.join(carrier, peer, parameters)
+        }))
     }
 }
 
 impl<D: Device> UnconnectedServed<D> {
-    fn parameters(&self) -> Parameters {
-        let region = self.inlet.remote();
-        let mut parameters = self.carrier.parameters(region.plus(self.entry_at as u64));
-        let zones = region.plus(self.zones_at as u64);
-        parameters.extend(named_place(parameter::ZONES, zones));
-        parameters.extend(named([
-            (parameter::PLACES, self.places as u64),
-            (parameter::FIXED, u64::from(self.fixed)),
-        ]));
-        self.secret.tell(&mut parameters);
-        if let Some(client) = self.rings {
-            parameters.insert(parameter::NOTIFICATIONS.to_owned(), u64::from(client));
-        }
-        parameters
-    }
-
     /// Connects it to the client.
     fn join(
         self,
+        carrier: UnconnectedCarrier<D>,
         peer: &EndpointAddress,
         parameters: &Parameters,
     ) -> Result<ServedPool<D>, VerbsError> {
@@ -340,11 +304,9 @@ impl<D: Device> UnconnectedServed<D> {
             answers: client.inlet.plus(ANSWERS_AT as u64),
             answer_bytes: block_bytes(client.eager),
         };
-        let inlet = Inlet {
-            region: self.inlet,
-            at: self.entry_at,
-        };
-        let carrier = self.carrier.join(peer, inlet, client)?;
+        let (entry_at, mapping) = (self.inlet.at, self.mapping);
+        let fixed = mapping != Mapping::ByTurns;
+        let carrier = carrier.join(peer, self.inlet, client)?;
         let eager = carrier.config.eager_bytes;
         let bytes = block_bytes(eager);
         let device_segments = carrier.device.attributes().max_segments.min(BUNDLE);
@@ -353,7 +315,7 @@ impl<D: Device> UnconnectedServed<D> {
             theirs,
             peer_answers: None,
             usual: 0,
-            entry_at: self.entry_at,
+            entry_at,
             zones_at: self.zones_at,
             has_own_zone: self.has_own_zone,
             zone_bytes: zone_bytes(eager),
@@ -362,20 +324,16 @@ impl<D: Device> UnconnectedServed<D> {
             reads: self.secret.seals(),
             writes,
             rings: self.rings,
-            mapping: match (self.fixed, self.rings) {
-                (false, _) => Mapping::ByTurns,
-                (true, None) => Mapping::Polled,
-                (true, Some(_)) => Mapping::Notified,
-            },
-            place: self.fixed.then_some(0),
+            mapping,
+            place: fixed.then_some(0),
             turn: 0,
-            active: self.fixed,
+            active: fixed,
             ending: false,
             patient: false,
             batch: Batch::default(),
             told_over: false,
             event_due: false,
-            told: self.fixed,
+            told: fixed,
             leaving: false,
             served: 0,
             bundle: device_segments,

@@ -24,13 +24,6 @@ mod parameter {
     pub(super) const ONE_WRITE: &str = "ring-one-write";
 }
 
-/// A channel whose peer is not known yet.
-struct Unconnected<D: Device> {
-    carrier: UnconnectedCarrier<D>,
-    inlet: D::Region,
-    canaries: u64,
-}
-
 impl<D: Device> RingChannel<D> {
     /// Creates the objects of one side. `wake` is raised when the peer wakes this channel.
     pub(crate) fn open(
@@ -41,55 +34,37 @@ impl<D: Device> RingChannel<D> {
         let inline_bytes = Outbox::batch_bytes(config.eager_bytes);
         let carrier =
             UnconnectedCarrier::new(device, wake, config, (inline_bytes, 1), &Receiving::WakeUps)?;
-        let inlet = device.allocate_region(
-            &carrier.domain,
-            RING_AT + config.ring_bytes,
-            Access::LOCAL_WRITE | Access::REMOTE_WRITE,
-        )?;
-        let unconnected = Unconnected {
-            carrier,
-            inlet,
-            canaries: crate::random::random(device)?,
-        };
-        Ok(Opening {
-            address: unconnected.carrier.address(),
-            parameters: unconnected.parameters(),
-            join: Box::new(|peer, parameters| unconnected.join(peer, parameters)),
-        })
-    }
-}
-
-impl<D: Device> Unconnected<D> {
-    fn parameters(&self) -> Parameters {
-        let lines = self.carrier.config.ring_bytes / LINE_BYTES;
-        let mut parameters = self.carrier.parameters(self.inlet.remote());
+        let inlet_bytes = RING_AT + config.ring_bytes;
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let region = device.allocate_region(&carrier.domain, inlet_bytes, access)?;
+        let canaries = crate::random::random(device)?;
+        let mut parameters = carrier.parameters(region.remote());
         parameters.extend(named([
-            (parameter::LINES, lines as u64),
-            (parameter::CANARIES, self.canaries),
-            (parameter::IN_ORDER, u64::from(self.in_order())),
-            (parameter::ONE_WRITE, u64::from(self.one_write())),
+            (parameter::LINES, (config.ring_bytes / LINE_BYTES) as u64),
+            (parameter::CANARIES, canaries),
+            (parameter::IN_ORDER, u64::from(in_order(device))),
+            (parameter::ONE_WRITE, u64::from(one_write(device))),
         ]));
-        parameters
-    }
-
-    fn in_order(&self) -> bool {
-        self.carrier.device.attributes().placement == Placement::InOrder
-    }
-
-    fn one_write(&self) -> bool {
-        self.carrier.device.attributes().writes_are_messages
+        let inlet = Inlet { region, at: 0 };
+        Ok(
+            carrier.opening(parameters, move |carrier, peer, parameters| {
+                Self::join(carrier, (inlet, canaries), peer, parameters)
+            }),
+        )
     }
 
     /// See [`UnconnectedCarrier::join`].
     fn join(
-        self,
+        carrier: UnconnectedCarrier<D>,
+        (inlet, own_canaries): (Inlet<D>, u64),
         peer: &EndpointAddress,
         parameters: &Parameters,
-    ) -> Result<RingChannel<D>, VerbsError> {
+    ) -> Result<Self, VerbsError> {
         let said = PeerParameters::new("a ring", parameters);
         // Each side knows both: its own parameters and those of the peer.
-        let sends = Form::between(self.one_write(), said.is_set(parameter::IN_ORDER));
-        let receives = Form::between(said.is_set(parameter::ONE_WRITE), self.in_order());
+        let device = &carrier.device;
+        let sends = Form::between(one_write(device), said.is_set(parameter::IN_ORDER));
+        let receives = Form::between(said.is_set(parameter::ONE_WRITE), in_order(device));
         let lines = said.number(parameter::LINES, 64..=1 << 20)?;
         if !lines.is_power_of_two() {
             let words = format!("its ring-lines is {lines}: it must be a power of two");
@@ -97,15 +72,6 @@ impl<D: Device> Unconnected<D> {
         }
         let theirs = Peer::read(said, lines * LINE_BYTES / 4)?;
         let canaries = said.word(parameter::CANARIES)?;
-        let Self {
-            carrier,
-            inlet,
-            canaries: own_canaries,
-        } = self;
-        let inlet = Inlet {
-            region: inlet,
-            at: 0,
-        };
         let carrier = carrier.join(peer, inlet, theirs)?;
         let (own_lines, own_eager) = (
             carrier.config.ring_bytes / LINE_BYTES,
@@ -115,7 +81,7 @@ impl<D: Device> Unconnected<D> {
         let lengths = (carrier.inline_bytes, Outbox::batch_bytes(eager));
         let (device, domain) = (&carrier.device, &carrier.domain);
         let staging = staging_for(device, domain, lengths, lines * LINE_BYTES)?;
-        Ok(RingChannel {
+        Ok(Self {
             inbox: Inbox::new(RING_AT, own_lines, own_eager, own_canaries, receives),
             outbox: Outbox::new(lines, eager, canaries, sends),
             peer_eager_bytes: eager,
@@ -127,4 +93,12 @@ impl<D: Device> Unconnected<D> {
             carrier,
         })
     }
+}
+
+fn in_order<D: Device>(device: &D) -> bool {
+    device.attributes().placement == Placement::InOrder
+}
+
+fn one_write<D: Device>(device: &D) -> bool {
+    device.attributes().writes_are_messages
 }

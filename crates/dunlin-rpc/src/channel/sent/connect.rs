@@ -24,12 +24,6 @@ const RECEIVES_MAX: usize = 4096;
 /// Size of the inlet, which the carrier's one-sided operations target if they have no other target.
 const INLET_BYTES: usize = 4096;
 
-/// A channel whose peer is not known yet.
-struct Unconnected<D: Device> {
-    carrier: UnconnectedCarrier<D>,
-    inlet: D::Region,
-}
-
 impl<D: Device> SentChannel<D> {
     /// Creates the objects of one side. `wake` is raised when something arrives.
     pub(crate) fn open(
@@ -43,37 +37,25 @@ impl<D: Device> SentChannel<D> {
         let receiving = Receiving::Sends { receives, bytes };
         let carrier = UnconnectedCarrier::new(device, wake, config, (bytes, 1), &receiving)?;
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        let inlet = device.allocate_region(&carrier.domain, INLET_BYTES, access)?;
-        let unconnected = Unconnected { carrier, inlet };
-        Ok(Opening {
-            address: unconnected.carrier.address(),
-            parameters: unconnected.parameters(),
-            join: Box::new(|peer, parameters| unconnected.join(peer, parameters)),
-        })
-    }
-}
-
-impl<D: Device> Unconnected<D> {
-    fn parameters(&self) -> Parameters {
-        let mut parameters = self.carrier.parameters(self.inlet.remote());
+        let region = device.allocate_region(&carrier.domain, INLET_BYTES, access)?;
+        let mut parameters = carrier.parameters(region.remote());
         parameters.insert(RECEIVES_PARAMETER.to_owned(), RECEIVES as u64);
-        parameters
+        let inlet = Inlet { region, at: 0 };
+        Ok(carrier.opening(parameters, |carrier, peer, parameters| {
+            Self::join(carrier, inlet, peer, parameters)
+        }))
     }
 
     /// See [`UnconnectedCarrier::join`].
     fn join(
-        self,
+        carrier: UnconnectedCarrier<D>,
+        inlet: Inlet<D>,
         peer: &EndpointAddress,
         parameters: &Parameters,
-    ) -> Result<SentChannel<D>, VerbsError> {
+    ) -> Result<Self, VerbsError> {
         let said = PeerParameters::new("a channel of SENDs", parameters);
         let theirs = Peer::read(said, EAGER_BYTES_MAX)?;
         let receives = said.number(RECEIVES_PARAMETER, Window::LEAST..=RECEIVES_MAX)?;
-        let Self { carrier, inlet } = self;
-        let inlet = Inlet {
-            region: inlet,
-            at: 0,
-        };
         let carrier = carrier.join(peer, inlet, theirs)?;
         let own_eager = carrier.config().eager_bytes;
         let eager_bytes = theirs.eager.min(own_eager);
@@ -81,7 +63,7 @@ impl<D: Device> Unconnected<D> {
         let lengths = (carrier.inline_bytes(), slot);
         let (device, domain) = (&carrier.device, &carrier.domain);
         let staging = staging_for(device, domain, lengths, receives * slot)?;
-        Ok(SentChannel {
+        Ok(Self {
             window: Window::new(receives, RECEIVES),
             outgoing: Outgoing::new((receives, slot), staging, carrier.inline_bytes()),
             eager_bytes,

@@ -27,7 +27,7 @@ use crate::config::ChannelConfig;
 use crate::error::ConnectError;
 use crate::fabric::{Fabric, Fabrics};
 use crate::identity;
-use crate::lanes::{Owner, SessionSetup};
+use crate::lanes::{LaneSetup, Owner};
 use crate::preset::{ChannelKind, OwnLanes, Preset, Situation};
 use crate::sharing::handle::Handle;
 use crate::sharing::maker::LaneMaker;
@@ -373,18 +373,12 @@ impl Recipe {
         group: &mut Option<u64>,
     ) -> Result<(Box<dyn Lane>, ConnectionInfo), ConnectError> {
         let (lane, info, parameters) = self.negotiate(reached, preset, |fabric| {
-            let mut opening = match preset.channel() {
-                ChannelKind::Ring => fabric.open_lane(&self.channel)?,
-                ChannelKind::Pool(_) => fabric.open_pool(&self.channel)?,
-                ChannelKind::Sent => fabric.open_sent(&self.channel)?,
-                ChannelKind::Rb2 => fabric.open_rb2(&self.channel)?,
-                ChannelKind::Datagram(protocol) => fabric.open_session(SessionSetup {
-                    config: self.channel.clone(),
-                    protocol,
-                    owner,
-                    packet_lost: Arc::clone(&self.packet_lost),
-                })?,
+            let setup = LaneSetup {
+                config: self.channel.clone(),
+                owner,
+                packet_lost: Arc::clone(&self.packet_lost),
             };
+            let mut opening = fabric.open(preset.channel(), setup)?;
             let chosen = self.group.map(|group| (GROUP_PARAMETER, group as u64));
             let told = group.map(|group| (GROUP_WISH_PARAMETER, group));
             if let Some((name, group)) = chosen.or(told) {

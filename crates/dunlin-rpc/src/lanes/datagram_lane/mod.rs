@@ -35,7 +35,7 @@ use crate::channel::one_sided::Attached;
 use crate::channel::ChannelError;
 use crate::config::{PacketLoss, MESSAGES};
 use crate::error::CallError;
-use crate::lanes::SessionSetup;
+use crate::lanes::LaneSetup;
 use crate::HandlerId;
 use driving::Driving;
 use watch::Watch;
@@ -112,7 +112,7 @@ impl<D: Device> DatagramLane<D> {
         opened: &UnconnectedSession<D>,
         (theirs, server): (&Greeting, D::AddressHandle),
         uplink: Option<Uplink<D>>,
-        setup: &SessionSetup,
+        (protocol, setup): (Protocol, &LaneSetup),
     ) -> Self {
         let config = &setup.config;
         let held = opened
@@ -125,13 +125,13 @@ impl<D: Device> DatagramLane<D> {
         let without_nic = held.device().attributes().queue_pairs_by_software();
         let mut room = held.room_for(theirs.packet_bytes);
         drop(held);
-        if setup.protocol == Protocol::Driven {
+        if protocol == Protocol::Driven {
             // Each packet has one part of a message, with control messages in addition.
             room.messages = MESSAGES;
         }
         let capacity = theirs.capacity(own);
         let spare = Spare::default();
-        let driving = (setup.protocol == Protocol::Driven).then(|| {
+        let driving = (protocol == Protocol::Driven).then(|| {
             let limits = (capacity - PART_BYTES, config.max_message_bytes);
             let controlled = config.congestion_control && !without_nic;
             let credits = config.session_credits.unwrap_or(match without_nic {

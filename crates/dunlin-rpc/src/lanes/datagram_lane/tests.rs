@@ -14,7 +14,7 @@ use crate::channel::datagram::packet::{Cursor, Head, Packet};
 use crate::channel::datagram::{Endpoint, Greeting, Protocol, Shared, UnconnectedSession};
 use crate::channel::message::{Header, Kind};
 use crate::config::ChannelConfig;
-use crate::lanes::{Owner, SessionSetup};
+use crate::lanes::{LaneSetup, Owner};
 
 const LONGEST: usize = 1 << 20;
 const CALLS: usize = 32;
@@ -52,13 +52,12 @@ fn lane(
         calls: CALLS,
     };
     let (told, handle) = session.join(&server.address(), &ours.parameters()).unwrap();
-    let setup = SessionSetup {
+    let setup = LaneSetup {
         config: ChannelConfig::default(),
-        protocol: Protocol::Bare,
         owner: Owner::Alone,
         packet_lost: Arc::default(),
     };
-    let mut lane = DatagramLane::new(&session, (&told, handle), None, &setup);
+    let mut lane = DatagramLane::new(&session, (&told, handle), None, (Protocol::Bare, &setup));
     let mut hello = Packet::new(server.packet_bytes());
     hello.push(Header::new(Kind::Fates, 0, 0, 0), &[]);
     hello.seal(theirs.to);
