@@ -400,7 +400,10 @@ impl<D: Device> Rounds for Poller<D> {
         }
         self.handle.mailbox.is_draining() && {
             self.each(|client, _| client.drain());
-            self.members.iter().flatten().all(Connection::is_quiet)
+            let is_quiet = |client: &Connection<ServedPool<D>>| {
+                client.is_quiet() && !client.channel.awaits_requests()
+            };
+            self.members.iter().flatten().all(is_quiet)
                 && !self.handle.mailbox.has_mail()
                 // A client whose turn is ending may have announced a request, which is taken when the turn has ended.
                 && !self.turns.are_changing()

@@ -54,6 +54,13 @@ impl<D: Device> ServedPool<D> {
         self.late.is_none_or(|late| self.carrier.is_done(late))
     }
 
+    /// Whether READs of requests that the client has announced, those of a turn that was given up included, have not
+    /// completed.
+    pub(crate) fn awaits_requests(&self) -> bool {
+        let mut reads = self.fetch.iter().chain(&self.late);
+        reads.any(|&read| !self.carrier.is_done(read))
+    }
+
     /// Handles a completion by which the peer announces a message.
     ///
     /// # Errors
