@@ -35,7 +35,9 @@ const VERSION: u8 = 2;
 pub struct ServerFigures {
     /// Time since the server started.
     pub uptime: Duration,
-    /// The devices over which it serves, apart from those that are started with their first client and had none.
+    /// The devices over which it serves, apart from those that are started with their first client and had none: every
+    /// server has one of Flor's over each of its devices, about which there is nothing to say until then.
+    /// [`RunningServer::devices`](super::RunningServer::devices) has all names.
     pub devices: Vec<DeviceFigures>,
     /// Maximum number of connections.
     pub max_connections: usize,
