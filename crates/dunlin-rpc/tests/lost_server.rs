@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use block_on::block_on;
 use dunlin_rpc::{
-    CallError, ChannelConfig, Client, Execution, Preset, Region, RunningServer, Server,
+    CallError, ChannelConfig, Client, Execution, Pipeline, Preset, Region, RunningServer, Server,
 };
 use way::{Way, NEVER, PATIENCE};
 
@@ -338,9 +338,12 @@ fn a_future_that_has_time_is_answered_among_those_that_have_none() {
     assert_eq!(ended.as_deref().ok(), Some(&b"patient"[..]), "{ended:?}");
 }
 
-/// A handshake that takes longer than a pipeline's first attempt may take: later ones have more time.
-#[test]
-fn a_pipeline_goes_over_by_a_slow_handshake() {
+/// A handshake that takes longer than a pipeline's first attempt may take: later ones have more time. `takes_one` makes
+/// the pipeline wait for an answer.
+fn goes_over_by_a_slow_handshake(
+    takes_one: impl Fn(&mut Pipeline, &mut dyn FnMut(&[u8])) -> usize,
+    longest_submit: Duration,
+) {
     let server = Server::bind("dunlin://127.0.0.1:0")
         .unwrap()
         .handle(ECHO, |request, reply| {
@@ -353,9 +356,11 @@ fn a_pipeline_goes_over_by_a_slow_handshake() {
     let mut pipeline = client.pipeline().unwrap();
     let mut connection = || {
         let mut on = Vec::new();
+        let started = Instant::now();
         assert!(pipeline.submit(ECHO, b"", 0).unwrap());
-        let waited = pipeline.wait(|_, answer| on.extend_from_slice(answer.unwrap()));
-        assert_eq!(waited.unwrap(), 1);
+        assert!(started.elapsed() < longest_submit, "a submit waits");
+        let taken = takes_one(&mut pipeline, &mut |answer| on.extend_from_slice(answer));
+        assert_eq!(taken, 1);
         on
     };
     let former = connection();
@@ -368,6 +373,23 @@ fn a_pipeline_goes_over_by_a_slow_handshake() {
         assert!(started.elapsed() < PATIENCE, "it keeps its lane");
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+#[test]
+fn a_pipeline_goes_over_by_a_slow_handshake() {
+    let wait = |pipeline: &mut Pipeline, take: &mut dyn FnMut(&[u8])| {
+        pipeline.wait(|_, answer| take(answer.unwrap())).unwrap()
+    };
+    goes_over_by_a_slow_handshake(wait, PATIENCE);
+}
+
+/// No thread of its executor waits for the handshake.
+#[test]
+fn a_pipeline_of_a_task_goes_over_by_a_slow_handshake() {
+    let wait = |pipeline: &mut Pipeline, take: &mut dyn FnMut(&[u8])| {
+        block_on(pipeline.wait_async(|_, answer| take(answer.unwrap()))).unwrap()
+    };
+    goes_over_by_a_slow_handshake(wait, Duration::from_millis(500));
 }
 
 /// A thread that cannot get a lane of a new preset goes on with the former one: its calls keep most of their time, and

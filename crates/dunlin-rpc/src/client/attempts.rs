@@ -52,14 +52,10 @@ impl Attempts {
 
     /// The time that the next attempt may take, for a call with the deadline `limit`: twice that of the last failed
     /// one, up to three quarters of `limit`, so that a slow handshake eventually succeeds. A pipeline's calls have its
-    /// client's deadline. On an executor's thread no attempt may take longer than a first one: other tasks wait.
-    pub(super) fn allowed(&self, limit: Duration, on_executor: bool) -> Duration {
+    /// client's deadline.
+    pub(super) fn allowed(&self, limit: Duration) -> Duration {
         let first = (limit / SHARE).min(FIRST);
-        let grown = first.max(self.allowed.saturating_mul(2)).min(limit / 4 * 3);
-        match on_executor {
-            true => grown.min(FIRST),
-            false => grown,
-        }
+        first.max(self.allowed.saturating_mul(2)).min(limit / 4 * 3)
     }
 
     /// Records the failure of an attempt that began at `began` and was allowed to take `allowed`.

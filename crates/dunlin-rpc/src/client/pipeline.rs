@@ -2,6 +2,7 @@
 
 mod kind;
 pub(super) mod local;
+mod next_lane;
 mod one_sided;
 mod sleep_thread;
 mod submitting;
@@ -22,7 +23,6 @@ use crate::call::lane::{Answer, CallId, Lane, Sink};
 use crate::call::timeout::Told;
 use crate::config::WaitMode;
 use crate::error::CallError;
-use crate::lanes::Owner;
 pub(super) use one_sided::submit_attached;
 pub(super) use submitting::submit_on;
 
@@ -44,6 +44,8 @@ pub struct Pipeline {
     /// Its lane of the other kind, and the state of switching between them.
     kind: kind::Kinds,
     attempts: Attempts,
+    /// Its next lane, while another thread makes it.
+    making: Option<next_lane::Making>,
     client: Weak<Core>,
     /// The recipe that made the lane; the pipeline is counted there.
     recipe: Arc<Recipe>,
@@ -116,6 +118,7 @@ impl Pipeline {
             former: None,
             kind: kind::Kinds::default(),
             attempts: Attempts::default(),
+            making: None,
             client: Arc::downgrade(client),
             counted: recipe.pipeline(),
             window,
@@ -170,26 +173,13 @@ impl Pipeline {
         let Some(client) = self.client.upgrade() else {
             return;
         };
-        let (recipe, began) = (client.recipe(), thread::now());
-        let allowed = self.attempts.allowed(self.deadline, self.kind.is_task);
-        let until = end_of(began, allowed);
+        let recipe = client.recipe();
         let spare = match self.recipe.is_replaced() {
             true => recipe.spares.take(),
             false => None,
         };
-        let lane = match spare {
-            Some(lane) => lane,
-            None => match recipe.open(Owner::Alone, self.window, Some(until)) {
-                Ok((lane, _)) => lane,
-                Err(error) => {
-                    tracing::debug!(%error, "cannot open another lane: the pipeline keeps its current lane");
-                    // The failure of an attempt with too little time does not show that the next one, with more, would
-                    // fail.
-                    self.may_share &= thread::now() >= until;
-                    self.attempts.failed(&recipe, (began, allowed));
-                    return;
-                }
-            },
+        let Some(lane) = spare.or_else(|| self.next_lane(&recipe)) else {
+            return;
         };
         self.may_share = recipe.may_share(lane.as_ref(), self.window);
         let former = std::mem::replace(&mut self.lane, Owned::new(lane));
@@ -197,6 +187,7 @@ impl Pipeline {
         self.waiting.leave_lane();
         self.kind.forget();
         self.attempts = Attempts::default();
+        self.making = None;
         self.counted = recipe.pipeline();
         self.server = recipe.server();
         self.recipe = recipe;

@@ -92,6 +92,14 @@ impl<T: Send + 'static> ThreadFuture<T> {
     }
 }
 
+impl<T> ThreadFuture<T> {
+    /// Whether there is a result.
+    pub(super) fn is_ready(&self) -> bool {
+        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.ended.is_some()
+    }
+}
+
 impl<T> Future for ThreadFuture<T> {
     type Output = T;
 

@@ -204,7 +204,7 @@ fn renew<'a>(
     });
     let allowed = match &kept {
         // The call uses the former lane if there is no other, and needs some of its time for that.
-        Some((held, Successor::Another)) => held.attempts.allowed(limit, false),
+        Some((held, Successor::Another)) => held.attempts.allowed(limit),
         _ => limit,
     };
     let until = end_of(began, allowed);

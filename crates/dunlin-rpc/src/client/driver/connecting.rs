@@ -12,24 +12,13 @@ use dunlin_verbs::thread;
 
 use super::{give_back, AsyncLane, LONGEST_SLEEP};
 use crate::call::lane::Lane;
-use crate::client::recipe::Recipe;
+use crate::client::recipe::{Opened, Recipe};
 use crate::client::spares::usable;
-use crate::client::thread_future::ThreadFuture;
-use crate::error::{CallError, ConnectError};
-use crate::lanes::Owner;
+use crate::error::CallError;
 
 /// Duration of the first attempt, or until the first deadline of a waiting call if that is later; at most until the
 /// last one. Doubled by each attempt that was too short.
 const PATIENCE: Duration = Duration::from_secs(1);
-
-type Opened = Result<Box<dyn Lane>, ConnectError>;
-
-fn open(recipe: &Recipe, until: Instant) -> Opened {
-    // The calls of all threads use it.
-    let window = recipe.channel.max_outstanding;
-    let opened = recipe.open(Owner::Alone, window, Some(until));
-    opened.map(|(lane, _)| lane)
-}
 
 impl AsyncLane {
     /// Makes the lane for the queued calls, each for as long as its deadline allows: an attempt continues while one of
@@ -45,6 +34,8 @@ impl AsyncLane {
 
     fn connect_for_calls(&self, recipe: &Arc<Recipe>, spare: &mut Option<Box<dyn Lane>>) -> bool {
         let mut patience = PATIENCE;
+        // The calls of all threads use the lane.
+        let window = recipe.channel.max_outstanding;
         while let Some((deadlines, looks_at)) = self.attend_to_waiting() {
             let Some((first, last)) = deadlines else {
                 thread::park(looks_at.saturating_duration_since(thread::now()));
@@ -59,8 +50,8 @@ impl AsyncLane {
             let opened = match usable(spare.take()) {
                 Some(lane) => Ok(lane),
                 // Nothing else is waited for.
-                None if recipe.is_local() => open(recipe, until),
-                None => match self.open_beside(recipe, until) {
+                None if recipe.is_local() => recipe.open_for_any(window, until),
+                None => match self.open_beside(recipe, window, until) {
                     Some(opened) => opened,
                     None => return false,
                 },
@@ -101,13 +92,8 @@ impl AsyncLane {
     }
 
     /// Opens a lane on a separate thread. `None`: no call waits for it any more.
-    fn open_beside(&self, recipe: &Arc<Recipe>, until: Instant) -> Option<Opened> {
-        let made_by = Arc::clone(recipe);
-        let mut opening = ThreadFuture::start_by(
-            |run| recipe.spawn("dunlin-connect", run),
-            |error| Err(ConnectError::Thread(error)),
-            move || open(&made_by, until),
-        );
+    fn open_beside(&self, recipe: &Arc<Recipe>, window: usize, until: Instant) -> Option<Opened> {
+        let mut opening = recipe.open_apart(window, until);
         let driver = thread::waker();
         loop {
             let polled = Pin::new(&mut opening).poll(&mut Context::from_waker(&driver));

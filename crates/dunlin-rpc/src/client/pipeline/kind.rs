@@ -1,6 +1,7 @@
 //! The two kinds of lane of a pipeline whose server may request datagrams: it keeps both, and changes to the other when
 //! requested.
 
+use super::next_lane::Making;
 use super::Pipeline;
 use crate::client::other_lane::OtherLane;
 use crate::client::recipe::Successor;
@@ -30,7 +31,10 @@ impl Pipeline {
     /// Whether the lane that it is to change to exists or may be made.
     #[cold]
     pub(super) fn may_go(&mut self, to: Successor) -> bool {
-        !self.kind.is_task || to == Successor::Another || self.kind.other.is_here()
+        match to {
+            Successor::Another => !self.making.as_ref().is_some_and(Making::is_awaited),
+            Successor::OtherKind => !self.kind.is_task || self.kind.other.is_here(),
+        }
     }
 
     /// Changes to the lane of the other kind, which is made if there is none. If that fails, the pipeline keeps the

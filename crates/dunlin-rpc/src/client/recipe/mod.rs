@@ -19,6 +19,7 @@ use dunlin_verbs::{thread, EndpointAddress, VerbsError};
 use super::builder::ClientBuilder;
 use super::report::Reporting;
 use super::spares::Spares;
+use super::thread_future::ThreadFuture;
 use super::ConnectionInfo;
 use crate::admission::{GROUP_PARAMETER, GROUP_WISH_PARAMETER};
 use crate::call::lane::Lane;
@@ -43,6 +44,9 @@ pub(super) struct Origin {
     /// The number by which the server identifies the client on all its connections; zero if none.
     pub(super) number: u64,
 }
+
+/// A new lane, or why there is none.
+pub(super) type Opened = Result<Box<dyn Lane>, ConnectError>;
 
 /// Opens connections where nothing is dialled.
 pub(crate) trait Opener: Send + Sync + std::fmt::Debug {
@@ -286,6 +290,26 @@ impl Recipe {
         until: Option<Instant>,
     ) -> Result<(Box<dyn Lane>, ConnectionInfo), ConnectError> {
         self.open_among(1, (owner, window), &mut None, until)
+    }
+
+    /// As [`Recipe::open`], for any thread to which the lane is handed.
+    pub(super) fn open_for_any(&self, window: usize, until: Instant) -> Opened {
+        let opened = self.open(Owner::Alone, window, Some(until));
+        opened.map(|(lane, _)| lane)
+    }
+
+    /// As [`Recipe::open_for_any`], on another thread: a server may be silent for longer than the caller can wait.
+    pub(super) fn open_apart(
+        self: &Arc<Self>,
+        window: usize,
+        until: Instant,
+    ) -> ThreadFuture<Opened> {
+        let recipe = Arc::clone(self);
+        ThreadFuture::start_by(
+            |run| self.spawn("dunlin-connect", run),
+            |error| Err(ConnectError::Thread(error)),
+            move || recipe.open_for_any(window, until),
+        )
     }
 
     /// As [`Recipe::open`], for a thread that has lanes to `servers` servers. `group` is the thread's group at those
