@@ -246,6 +246,37 @@ fn a_block_that_one_copy_cannot_give_is_taken_from_another() {
 }
 
 #[test]
+fn a_damaged_block_is_written_again_from_another_copy() {
+    let servers = Servers::start();
+    create("birds", 1 << 20, &servers.addresses, &options()).unwrap();
+    let mut volume = servers.open();
+    let blocks: Vec<u8> = (0..3).flat_map(|number| block(number, 1)).collect();
+    volume.write_at(0, &blocks).unwrap();
+    for copy in 0..3 {
+        damage(servers.folders[copy].path(), &block(2, 1));
+        // Reads are of one copy, chosen by the block's number.
+        for first in 0..3 {
+            let (offset, length) = (first * BLOCK, (3 - first) as usize * BLOCK_BYTES);
+            let read = volume.read_at(offset, length).unwrap();
+            assert!(
+                read == blocks[offset as usize..],
+                "copy {copy}, from {first}"
+            );
+        }
+        eventually("the damaged block is whole again", || {
+            volume.poll();
+            volume.rewritten_blocks() == copy as u64 + 1
+        });
+    }
+    // Each first copy is damaged by now, and no read misses it.
+    let read = volume.read_at(0, blocks.len()).unwrap();
+    assert!(read == blocks);
+    drop(volume);
+    let found = check("birds", &servers.addresses, &options()).unwrap();
+    assert!(found.faults.is_empty(), "{found:?}");
+}
+
+#[test]
 fn a_removal_that_was_broken_off_is_brought_to_its_end() {
     let (_servers, addresses) = in_memory(3);
     let volume = create("birds", 1 << 20, &addresses, &options()).unwrap().id;

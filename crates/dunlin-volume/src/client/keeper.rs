@@ -1,11 +1,13 @@
 //! The thread that brings servers back: it connects, compares, copies, and opens the volume again if too few were left.
-//! It sleeps while all are in sync.
+//! It also rewrites damaged blocks. It sleeps while all are in sync.
 
+use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::time::Duration;
 
 use dunlin::Pipeline;
 
+use super::engine::Blamed;
 use super::link::Link;
 use super::open::{self, is_enough, Mine, Opened};
 use super::repair::Members;
@@ -16,6 +18,9 @@ use crate::wire::{Described, Named, Promise, PROTOCOL};
 /// Interval between two attempts at servers that are out.
 const TRY_EVERY: Duration = Duration::from_millis(100);
 
+/// Maximum number of reads of damaged blocks that wait to be followed up: a later read of the others reports them again.
+const MOST_DAMAGED: usize = 256;
+
 /// A notification from the engine to the thread.
 #[derive(Debug)]
 pub(super) enum Told {
@@ -23,6 +28,8 @@ pub(super) enum Told {
     Out(usize),
     /// The server that was connected in this session gets all writes from now on.
     Started(u64),
+    /// A server could not deliver some of these blocks.
+    Damaged(usize, Blamed),
     /// Too few servers are left.
     Reopen,
     /// The volume is closed.
@@ -40,6 +47,8 @@ pub(super) enum Event {
     },
     /// It is up to date.
     Joined { server: usize, session: u64 },
+    /// This number of damaged blocks of a copy was written again.
+    Rewritten(u64),
     /// The volume was opened again.
     Reopened {
         epoch: u64,
@@ -61,6 +70,8 @@ pub(super) struct Orders {
     out: u64,
     /// The last session whose server gets all writes.
     started: u64,
+    /// Servers, and the blocks of which some could not be read there.
+    damaged: VecDeque<(usize, Blamed)>,
 }
 
 impl Orders {
@@ -71,6 +82,7 @@ impl Orders {
             reopen: false,
             out: 0,
             started: 0,
+            damaged: VecDeque::new(),
         }
     }
 
@@ -79,6 +91,12 @@ impl Orders {
         match told {
             Ok(Told::Out(server)) => self.out |= 1 << server,
             Ok(Told::Started(session)) => self.started = session,
+            Ok(Told::Damaged(server, blocks)) => {
+                let one = (server, blocks);
+                if self.damaged.len() < MOST_DAMAGED && !self.damaged.contains(&one) {
+                    self.damaged.push_back(one);
+                }
+            }
             Ok(Told::Reopen) => self.reopen = true,
             Ok(Told::End) | Err(RecvTimeoutError::Disconnected) => self.ended = true,
             Err(RecvTimeoutError::Timeout) => {}
@@ -176,6 +194,16 @@ impl Keeper {
             return self.reopen();
         }
         self.forget_out();
+        if let Some((server, blocks)) = self.orders.damaged.pop_front() {
+            return match self.rewrite(server, blocks) {
+                Err(VolumeError::Replaced) => Err(VolumeError::Replaced),
+                Err(error) => {
+                    tracing::warn!(%error, server, block = blocks.0, "cannot rewrite a damaged block");
+                    Ok(())
+                }
+                Ok(()) => Ok(()),
+            };
+        }
         if self.links.iter().all(Option::is_some) {
             self.orders.sleep();
             return Ok(());
@@ -291,6 +319,52 @@ impl Keeper {
         self.links[server] = Some(link);
         self.send(Event::Joined { server, session });
         tracing::info!(server, "a copy of the volume is up to date again");
+        Ok(())
+    }
+
+    /// Writes those of some blocks that a copy in sync cannot deliver again, as another one has them: under their
+    /// existing versions, so that a write of the user in the meantime is not undone. A later read that finds the damage
+    /// repeats it.
+    fn rewrite(&mut self, server: usize, (first, count): Blamed) -> Result<(), VolumeError> {
+        let Some(link) = self.links[server].clone() else {
+            // It is out, and compared by versions when it comes back; a read then finds the damage again.
+            return Ok(());
+        };
+        let (volume, epoch) = (self.shape.id, self.mine.epoch);
+        let damaged = |blocks: &[u64]| -> Result<Vec<u64>, VolumeError> {
+            let read = link.read(volume, epoch, blocks)?;
+            let unread = blocks.iter().zip(read).filter(|(_, read)| read.is_none());
+            Ok(unread.map(|(block, _)| *block).collect())
+        };
+        let blocks: Vec<u64> = (first..first + u64::from(count)).collect();
+        let blocks = damaged(&blocks)?;
+        let others = self.in_sync() & self.shape.set_of(self.shape.chunk(first)) & !(1 << server);
+        let members = Members {
+            shape: &self.shape,
+            epoch,
+            links: &self.links,
+        };
+        let good = members.read(blocks.iter().map(|block| (*block, others)).collect())?;
+        link.write(volume, epoch, &good.iter().collect::<Vec<_>>())?;
+        // A server of an earlier version does not take a version again that it has.
+        let left = damaged(&blocks)?;
+        if let Some(block) = left.first() {
+            tracing::warn!(
+                server,
+                block,
+                "a copy still cannot deliver a block that was written to it again"
+            );
+        }
+        let rewritten = (blocks.len() - left.len()) as u64;
+        if rewritten > 0 {
+            tracing::warn!(
+                server,
+                blocks = rewritten,
+                first,
+                "rewrote damaged blocks of a copy from another one"
+            );
+            self.send(Event::Rewritten(rewritten));
+        }
         Ok(())
     }
 

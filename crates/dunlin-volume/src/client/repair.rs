@@ -186,7 +186,7 @@ impl<'a> Members<'a> {
     }
 
     /// Reads blocks, each from the first server that can return it, of a set that agrees on it.
-    fn read(&self, mut wanted: Vec<(u64, u64)>) -> Result<Vec<Copied>, VolumeError> {
+    pub(super) fn read(&self, mut wanted: Vec<(u64, u64)>) -> Result<Vec<Copied>, VolumeError> {
         let mut copied = Vec::with_capacity(wanted.len());
         for (server, link) in self.of(u64::MAX) {
             let (here, left): (Vec<_>, Vec<_>) = wanted

@@ -77,6 +77,8 @@ pub struct Volume {
     thread: Option<JoinHandle<()>>,
     ticked: Instant,
     next_tag: u64,
+    /// Number of damaged blocks of copies that were written again.
+    rewritten: u64,
 }
 
 impl std::fmt::Debug for Volume {
@@ -157,6 +159,7 @@ impl Volume {
             thread: Some(thread.map_err(|error| VolumeError::system(&error))?),
             ticked: Instant::now(),
             next_tag: OWN_TAGS,
+            rewritten: 0,
         })
     }
 
@@ -178,6 +181,11 @@ impl Volume {
     /// Whether all servers are up to date.
     pub fn is_in_sync(&self) -> bool {
         self.servers_in_sync() == u32::from(self.shape().servers)
+    }
+
+    /// Number of blocks that a copy could not deliver, and that have been written to it again as another copy has them.
+    pub fn rewritten_blocks(&self) -> u64 {
+        self.rewritten
     }
 
     /// Number of requests that have not ended.
@@ -318,6 +326,7 @@ impl Volume {
                 let _ = self.keeper.send(Told::Started(session));
             }
             Event::Joined { server, session } => self.engine.joined(server, session),
+            Event::Rewritten(blocks) => self.rewritten += blocks,
             Event::Reopened {
                 epoch,
                 session,
@@ -350,6 +359,9 @@ impl Volume {
                     Action::Disconnect { server } => {
                         self.lanes[server] = None;
                         let _ = self.keeper.send(Told::Out(server));
+                    }
+                    Action::Rewrite { server, blocks } => {
+                        let _ = self.keeper.send(Told::Damaged(server, blocks));
                     }
                     Action::Reopen => {
                         let _ = self.keeper.send(Told::Reopen);

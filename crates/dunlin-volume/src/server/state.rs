@@ -1,7 +1,8 @@
 //! A server's state of its volumes: for each block its version, its checksum and its location. Values without threads
 //! and without a disk.
 //!
-//! Records may be applied in any order and more than once: for each block the highest version counts.
+//! Records may be applied in any order and more than once: for each block the highest version counts. A record of the
+//! version that a block has replaces its bytes if they are the same by their checksum: the former place may be damaged.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -147,7 +148,10 @@ impl State {
         let chunk = copy.chunk(number);
         for nth in 0..count {
             let entry = &mut chunk.entries[from + nth as usize];
-            if version <= entry.version {
+            let is_same = kind == Kind::Data
+                && version == entry.version
+                && entry.state().sum == Some(record.sum(nth));
+            if version <= entry.version && !is_same {
                 continue;
             }
             let block = first + u64::from(nth);

@@ -40,6 +40,8 @@ pub(in crate::client) enum Action {
     Send { server: usize, part: usize },
     /// Close its connection.
     Disconnect { server: usize },
+    /// This copy could not deliver blocks of a part: write them again from another copy.
+    Rewrite { server: usize, blocks: Blamed },
     /// Open the volume again.
     Reopen,
     /// A request of the user has ended.
@@ -48,6 +50,9 @@ pub(in crate::client) enum Action {
         result: Result<Vec<u8>, VolumeError>,
     },
 }
+
+/// Blocks of which at least one could not be read from a copy: the first, and their number.
+pub(in crate::client) type Blamed = (u64, u32);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Connection {
@@ -421,6 +426,8 @@ impl Engine {
             "a copy could not deliver a block"
         );
         part.done |= 1 << server;
+        let blocks = (part.first, part.count);
+        self.actions.push_back(Action::Rewrite { server, blocks });
         self.send(index, now);
     }
 

@@ -76,6 +76,7 @@ impl World {
                     }
                 }
                 Action::Disconnect { server } => self.disconnect(server),
+                Action::Rewrite { .. } => {}
                 Action::Reopen => self.reopens = true,
                 Action::Done { tag, result } => {
                     let bytes = result.expect("there is enough patience");
