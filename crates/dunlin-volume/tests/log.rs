@@ -4,6 +4,7 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use common::{block, in_folder, in_memory, options, start, BLOCK};
@@ -84,6 +85,40 @@ fn it_is_bounded_and_outlives_the_server() {
         let read = volume.read_at(first * BLOCK, BLOCK_BYTES).unwrap();
         assert!(read == block(first, turns - 1), "block {first}");
     }
+}
+
+/// A file of the log is damaged while the server runs, and later has the least live data of all.
+#[test]
+fn a_damaged_file_does_not_end_the_writing() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(in_folder(folder.path()), "dunlin://127.0.0.1:0");
+    let addresses = vec![server.address().to_string()];
+    let (blocks, run) = (4096, 32);
+    create("birds", blocks * BLOCK, &addresses, &options()).unwrap();
+    let mut volume = Volume::open("birds", &addresses, &options()).unwrap();
+    let mut write = |turn: u64| {
+        for first in (0..blocks).step_by(run as usize) {
+            let bytes: Vec<u8> = (first..first + run)
+                .flat_map(|one| block(one, turn))
+                .collect();
+            volume.write_at(first * BLOCK, &bytes).unwrap();
+        }
+    };
+    write(0);
+    let log = folder.path().join("log0000000001");
+    let file = fs::OpenOptions::new().write(true).open(&log).unwrap();
+    file.write_all_at(&[0; 64], 1 << 20).unwrap();
+    // The log is due to be cleaned when it has 128 MiB and twice what is live.
+    let turns = 20;
+    (1..=turns).for_each(&mut write);
+    for first in [0, blocks / 2, blocks - 1] {
+        let read = volume.read_at(first * BLOCK, BLOCK_BYTES).unwrap();
+        assert!(read == block(first, turns), "block {first}");
+    }
+    assert!(log.exists());
+    let files = fs::read_dir(folder.path()).unwrap().count();
+    // Six that the log has at most, the one that is damaged, the one that is written, the lock and the volume.
+    assert!(files <= 10, "{files} files");
 }
 
 #[test]

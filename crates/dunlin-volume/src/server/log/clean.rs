@@ -33,7 +33,7 @@ impl Writer {
     /// Cleans a file, if one is due; returns whether it did.
     pub(super) fn clean_one(&mut self) -> Result<bool, BlockServerError> {
         let state = lock(&self.state);
-        let files = state.segments.iter();
+        let files = state.segments.iter().filter(|(_, file)| !file.damaged);
         // Zeros are moved from file to file, so a log of little else must not be cleaned for ever.
         let (total, live) = files.fold((0, 0), |(total, live), (_, file)| {
             (total + file.length, live + file.live + file.zeros)
@@ -43,7 +43,7 @@ impl Writer {
         let others = state
             .segments
             .iter()
-            .filter(|(number, _)| **number != current);
+            .filter(|(number, file)| **number != current && !file.damaged);
         let least = others.min_by_key(|(_, file)| file.live + file.zeros);
         let least = least.filter(|_| due);
         let Some((number, file)) = least else {
@@ -55,12 +55,18 @@ impl Writer {
         let mut group = vec![0; GROUP_HEAD];
         let (Kept { moved, zeros }, end) = self.collect(number, &bytes, &mut group);
         if end != length {
-            let why = "it was complete when it was written";
-            return Err(BlockServerError::Damaged {
-                file: path,
-                offset: end,
-                why,
-            });
+            // What is behind that place cannot be moved, but writes need not end for that: the file stays, and its
+            // blocks that can be read are read there.
+            tracing::error!(
+                file = %path.display(),
+                offset = end,
+                "a file of the log is damaged and stays as it is: the next start of this server will refuse it; move \
+                 the log's folder away then, and the copy is rebuilt from the others"
+            );
+            if let Some(file) = lock(&self.state).segments.get_mut(&number) {
+                file.damaged = true;
+            }
+            return Ok(true);
         }
         if group.len() > GROUP_HEAD {
             let (segment, offset) = self.append(&mut group)?;

@@ -34,6 +34,8 @@ pub(in crate::server) struct Segment {
     pub(in crate::server) live: u64,
     /// Bytes of records of zeros that were live when a file was cleaned, and were moved here. Some may no longer be.
     pub(in crate::server) zeros: u64,
+    /// It was found to be damaged, and cannot be cleaned.
+    pub(super) damaged: bool,
 }
 
 /// The folder with its files.
@@ -136,6 +138,7 @@ impl Segments {
             length: FILE_HEAD as u64,
             live: 0,
             zeros: 0,
+            damaged: false,
         };
         (self.current, self.drawn) = (number, drawn);
         Ok(segment)
@@ -226,6 +229,7 @@ fn read_file(
         length: 0,
         live: 0,
         zeros: 0,
+        damaged: false,
     };
     state.segments.insert(number, segment);
     let (end, follows) = groups(&bytes, drawn, next, |record, at| {
