@@ -6,9 +6,11 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use common::{block, eventually, in_memory, options, start};
-use dunlin::RunningServer;
+use dunlin::{RunningServer, Server};
+use dunlin_volume::client::channel as limits;
 use dunlin_volume::server::{BlockServer, LogEnd, Place};
-use dunlin_volume::{create, Volume};
+use dunlin_volume::wire::call;
+use dunlin_volume::{create, Volume, VolumeOptions};
 
 /// Three servers and a volume, which was opened while the last one was down; that has come back since.
 fn opened_without_one() -> (Vec<BlockServer>, (RunningServer, LogEnd), Volume) {
@@ -35,6 +37,35 @@ fn a_volume_that_is_not_polled_is_closed_while_a_copy_comes_back() {
     let in_time = is_closed.recv_timeout(Duration::from_secs(60));
     assert!(in_time.is_ok(), "it is never closed");
     thread.join().unwrap();
+}
+
+#[test]
+fn a_volume_is_closed_while_a_server_owes_an_answer() {
+    let (mut servers, addresses) = in_memory(3);
+    create("birds", 1 << 20, &addresses, &options()).unwrap();
+    servers.remove(2).shutdown();
+    // The deadline of its calls, too: longer than this test waits.
+    let patient = VolumeOptions {
+        replace_after: Duration::from_secs(600),
+        ..options()
+    };
+    let volume = Volume::open("birds", &addresses, &patient).unwrap();
+    let (asked, is_asked) = channel();
+    let silent = Server::bind(&addresses[2]).unwrap().channel(limits());
+    let silent = silent.handle_deferred(call::DESCRIBE, move |_, responder| {
+        let _ = asked.send(responder);
+    });
+    let silent = silent.serve().unwrap();
+    let owed = is_asked.recv_timeout(Duration::from_secs(60)).unwrap();
+    let (closed, is_closed) = channel();
+    let thread = std::thread::spawn(move || {
+        drop(volume);
+        closed.send(()).unwrap();
+    });
+    let in_time = is_closed.recv_timeout(Duration::from_secs(60));
+    assert!(in_time.is_ok(), "it waits for the answer");
+    thread.join().unwrap();
+    drop((owed, silent));
 }
 
 #[test]

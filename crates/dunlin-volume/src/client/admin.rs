@@ -1,5 +1,6 @@
 //! Operations on a whole volume: creating, checking, removing it.
 
+use super::calls::Calls;
 use super::link::Link;
 use super::open::{self, of_all};
 use super::repair::{self, Findings, Members};
@@ -38,7 +39,9 @@ pub fn create(
         servers: servers as u8,
     };
     shape.validate()?;
-    let links = of_all(addresses, |_, address| Link::connect(address, options));
+    let links = of_all(addresses, |_, address| {
+        Link::connect(address, options, &Calls::default())
+    });
     let links: Vec<Link> = links.into_iter().collect::<Result<_, _>>()?;
     for (place, link) in links.iter().enumerate() {
         let shape = shape.clone();
@@ -76,7 +79,7 @@ pub fn check(
     options: &VolumeOptions,
 ) -> Result<Findings, VolumeError> {
     let found = of_all(addresses, |_, address| {
-        let link = Link::connect(address, options)?;
+        let link = Link::connect(address, options, &Calls::default())?;
         let described = link.describe(name)?;
         Ok((link, described))
     });
@@ -103,7 +106,7 @@ pub fn remove(
     options: &VolumeOptions,
 ) -> Result<(), VolumeError> {
     let found = of_all(addresses, |_, address| {
-        let link = Link::connect(address, options)?;
+        let link = Link::connect(address, options, &Calls::default())?;
         let described = link.describe(name)?;
         Ok((link, described))
     });

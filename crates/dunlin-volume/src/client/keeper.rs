@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use dunlin::Pipeline;
 
+use super::calls::Calls;
 use super::engine::Blamed;
 use super::link::Link;
 use super::open::{self, is_enough, Mine, Opened};
@@ -160,6 +161,7 @@ pub(super) struct Keeper {
     pub(super) name: String,
     pub(super) addresses: Vec<String>,
     pub(super) options: VolumeOptions,
+    pub(super) calls: Calls,
     pub(super) shape: Shape,
     pub(super) mine: Mine,
     pub(super) links: Vec<Option<Link>>,
@@ -252,7 +254,7 @@ impl Keeper {
     /// Connects a server and brings it up to date, unless something else must be done first.
     fn bring_back(&mut self, server: usize) -> Result<(), VolumeError> {
         let address = &self.addresses[server];
-        let link = Link::connect(address, &self.options)?;
+        let link = Link::connect(address, &self.options, &self.calls)?;
         let Mine { epoch, owner } = self.mine;
         let known = match link.describe(&self.name) {
             Ok(known) => known,
@@ -409,7 +411,7 @@ impl Keeper {
         let opened = open::open(
             &self.name,
             &self.addresses,
-            &self.options,
+            (&self.options, &self.calls),
             Some(self.mine),
             &mut || orders.lets_open(),
         );

@@ -1,9 +1,11 @@
 //! A connection to a block server for individual calls: everything that is not on the path of reads and writes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin::{CallError, ChannelConfig, Client, ClientBuilder, ConnectError, Pipeline, Preset};
 
+use super::calls::{Calls, Entry};
 use super::VolumeError;
 use crate::types::{Shape, Version, BLOCK_BYTES};
 use crate::wire::{
@@ -65,6 +67,8 @@ impl VolumeOptions {
 pub(super) struct Link {
     client: Client,
     address: String,
+    /// Lets another thread end its calls.
+    _entry: Arc<Entry>,
 }
 
 /// A block to be written to another copy.
@@ -75,7 +79,11 @@ pub(super) struct Copied {
 }
 
 impl Link {
-    pub(super) fn connect(address: &str, options: &VolumeOptions) -> Result<Self, VolumeError> {
+    pub(super) fn connect(
+        address: &str,
+        options: &VolumeOptions,
+        calls: &Calls,
+    ) -> Result<Self, VolumeError> {
         let client = options
             .builder()
             .connect(address)
@@ -84,6 +92,7 @@ impl Link {
                 source: CallError::Connect(error.into()),
             })?;
         Ok(Self {
+            _entry: Arc::new(calls.add(&client)),
             client,
             address: address.to_owned(),
         })

@@ -5,6 +5,7 @@
 //! does so while the volume is in use.
 
 mod admin;
+mod calls;
 mod engine;
 mod error;
 mod event;

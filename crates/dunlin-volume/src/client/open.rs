@@ -1,6 +1,7 @@
 //! Opening a volume: a majority of the copies of every chunk promises an epoch to the new owner, and copies are made
 //! equal.
 
+use super::calls::Calls;
 use super::link::Link;
 use super::repair::{GoesOn, Members};
 use super::{VolumeError, VolumeOptions};
@@ -143,12 +144,12 @@ pub(super) fn promise(volume: u64, epoch: u64, mine: Option<Mine>) -> Result<Pro
 pub(super) fn open(
     name: &str,
     addresses: &[String],
-    options: &VolumeOptions,
+    (options, calls): (&VolumeOptions, &Calls),
     mine: Option<Mine>,
     goes_on: GoesOn<'_>,
 ) -> Result<Opened, VolumeError> {
     let found = of_all(addresses, |_, address| {
-        let link = Link::connect(address, options)?;
+        let link = Link::connect(address, options, calls)?;
         let described = link.describe(name)?;
         Ok((link, described))
     });

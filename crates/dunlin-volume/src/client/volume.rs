@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use dunlin::{CallError, Pipeline};
 use rustix::event::PollFlags;
 
+use super::calls::Calls;
 use super::engine::{Action, Engine, Wanted};
 use super::event::Event as Wakes;
 use super::keeper::{self, Event, Keeper, Orders, Told};
@@ -74,6 +75,8 @@ pub struct Volume {
     event: Arc<Wakes>,
     events: Receiver<Event>,
     keeper: Sender<Told>,
+    /// The keeper's calls.
+    calls: Calls,
     thread: Option<JoinHandle<()>>,
     ticked: Instant,
     next_tag: u64,
@@ -104,8 +107,9 @@ impl Volume {
         options: &VolumeOptions,
     ) -> Result<Self, VolumeError> {
         let until = Instant::now() + options.patience;
+        let calls = Calls::default();
         let (opened, pipelines) = loop {
-            let opened = open::open(name, addresses, options, None, &mut || Ok(()));
+            let opened = open::open(name, addresses, (options, &calls), None, &mut || Ok(()));
             let opened = opened.and_then(|opened| {
                 let pipelines = keeper::pipelines(&opened)?;
                 Ok((opened, pipelines))
@@ -136,6 +140,7 @@ impl Volume {
             name: name.to_owned(),
             addresses: addresses.to_vec(),
             options: options.clone(),
+            calls: calls.clone(),
             shape,
             mine: Mine {
                 epoch: opened.epoch,
@@ -156,6 +161,7 @@ impl Volume {
             event,
             events,
             keeper: tell_keeper,
+            calls,
             thread: Some(thread.map_err(|error| VolumeError::system(&error))?),
             ticked: Instant::now(),
             next_tag: OWN_TAGS,
@@ -448,7 +454,8 @@ impl Volume {
 impl Drop for Volume {
     fn drop(&mut self) {
         let _ = self.keeper.send(Told::End);
-        // It may first have to end a call, which has a deadline.
+        // A server that does not answer is not waited for; a connection that is being made has a time limit.
+        self.calls.end();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
