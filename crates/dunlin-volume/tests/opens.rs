@@ -5,10 +5,11 @@ mod common;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{block, eventually, in_folder, in_memory, options, start, BLOCK};
-use dunlin::{CallError, Client, Reply};
+use dunlin::{CallError, Client, HandlerError, Reply, Server};
 use dunlin_volume::client::channel;
 use dunlin_volume::server::BlockServer;
 use dunlin_volume::types::Version;
@@ -172,6 +173,43 @@ fn a_client_that_does_not_settle_is_refused() {
     let other = refused(encode(&(volume, 1_u64, 7_u64, PROTOCOL + 1)));
     assert!(other.contains("protocol 3"), "{other}");
     assert_eq!(describe(&addresses[0]).epoch, 0);
+}
+
+/// Protocol 1 had no word for the epoch of settling, and ignored what followed the words that it had.
+#[test]
+fn no_volume_is_created_at_a_server_of_an_earlier_version() {
+    let (_servers, mut addresses) = in_memory(2);
+    let made: Arc<Mutex<Option<Vec<u8>>>> = Arc::default();
+    let (create_at, describe_at, remove_at) = (made.clone(), made.clone(), made.clone());
+    let former = Server::bind("dunlin://127.0.0.1:0")
+        .unwrap()
+        .channel(channel())
+        .handle(call::CREATE, move |request, _| {
+            let mut described = request.payload().to_vec();
+            assert_eq!(described.pop(), Some(0), "the epoch of settling");
+            *create_at.lock().unwrap() = Some(described);
+            Ok(())
+        })
+        .handle(call::DESCRIBE, move |_, reply| {
+            match &*describe_at.lock().unwrap() {
+                Some(described) => Ok(reply.write(described)?),
+                None => Err(HandlerError::new(code::UNKNOWN, "no such volume")),
+            }
+        })
+        .handle(call::REMOVE, move |_, _| {
+            remove_at.lock().unwrap().take();
+            Ok(())
+        })
+        .serve()
+        .unwrap();
+    addresses.push(former.address().to_string());
+    match create("birds", 1 << 20, &addresses, &options()) {
+        Err(VolumeError::Strange(address)) => assert_eq!(address, addresses[2]),
+        other => panic!("{other:?}"),
+    }
+    assert!(made.lock().unwrap().is_none(), "it is left behind");
+    // Nor is it at the others.
+    create("birds", 1 << 20, &addresses[..1], &options()).unwrap();
 }
 
 #[test]

@@ -58,7 +58,8 @@ pub fn create(
                 volume: described.shape.id,
                 epoch: 0,
             };
-            for made in &links[..place] {
+            // It may be there at the last one, too.
+            for made in &links[..=place] {
                 // The error that is returned is the first one.
                 let _ = made.remove(&named);
             }

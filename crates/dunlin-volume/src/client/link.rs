@@ -132,13 +132,18 @@ impl Link {
         }
     }
 
+    /// Creates a copy. A server of an earlier version accepts a request that it understands in part, so what it has
+    /// made is asked for.
     pub(super) fn create(&self, as_described: &Described) -> Result<(), VolumeError> {
         let create = Create {
             as_described: as_described.clone(),
         };
         let name = &as_described.shape.name;
         match self.client.call(call::CREATE, &encode(&create)) {
-            Ok(_) => Ok(()),
+            Ok(_) => match self.describe(name)? == *as_described {
+                true => Ok(()),
+                false => Err(self.strange()),
+            },
             Err(CallError::Handler {
                 code: code::EXISTS, ..
             }) => Err(VolumeError::Exists {
