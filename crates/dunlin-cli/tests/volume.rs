@@ -136,6 +136,7 @@ fn a_volume_is_made_used_checked_and_removed() {
         (&checked["name"], &checked["blocks"]),
         (&"birds".into(), &4096.into())
     );
+    assert_eq!(checked["faulty"], 0, "{checked}");
     assert_eq!(checked["faults"], serde_json::json!([]), "{checked}");
     assert_environment(&checked);
     assert_eq!(text(&volume("remove", &[])), "birds is removed\n");

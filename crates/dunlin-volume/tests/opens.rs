@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::{block, eventually, in_folder, in_memory, options, start, BLOCK};
 use dunlin::{CallError, Client, HandlerError, Reply, Server};
-use dunlin_volume::client::channel;
+use dunlin_volume::client::{channel, MOST_FAULTS};
 use dunlin_volume::server::BlockServer;
 use dunlin_volume::types::Version;
 use dunlin_volume::wire::{call, code, decode, encode, Described, Head, Kind, Named, PROTOCOL};
@@ -312,6 +312,35 @@ fn a_damaged_block_is_written_again_from_another_copy() {
     drop(volume);
     let found = check("birds", &servers.addresses, &options()).unwrap();
     assert!(found.faults.is_empty(), "{found:?}");
+}
+
+#[test]
+fn a_check_counts_more_faults_than_it_lists() {
+    let (_servers, addresses) = in_memory(3);
+    let blocks = MOST_FAULTS as u64 + 200;
+    let volume = create("birds", blocks * BLOCK, &addresses, &options())
+        .unwrap()
+        .id;
+    let mut opened = Volume::open("birds", &addresses, &options()).unwrap();
+    for first in (0..blocks).step_by(100) {
+        let length = 100 * BLOCK_BYTES;
+        opened.write_at(first * BLOCK, &vec![1; length]).unwrap();
+    }
+    // One copy has something else than the others everywhere.
+    let client = Client::builder().channel(channel());
+    let client = client.connect(&addresses[0]).unwrap();
+    let head = Head {
+        volume,
+        version: Version::new(1, 100_000),
+        first: 0,
+        count: blocks as u32,
+        kind: Kind::Zeros,
+    };
+    let mut request = 1_u64.to_le_bytes().to_vec();
+    head.encode(&[], &mut request);
+    client.call(call::WRITE, &request).unwrap();
+    let found = check("birds", &addresses, &options()).unwrap();
+    assert_eq!((found.faulty, found.faults.len()), (blocks, MOST_FAULTS));
 }
 
 #[test]

@@ -56,7 +56,7 @@ pub enum Action {
         nbd: NbdAddress,
     },
     /// Compare all copies of all blocks with each other and their checksums while nothing is written; exit code 1 if
-    /// some differ
+    /// some differ. With --json `faulty` is their number, and `faults` has the first 1000
     Check {
         #[command(flatten)]
         of: Which,
@@ -167,12 +167,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             let found = dunlin_volume::check(&of.name, &of.addresses(), &of.options()?);
             let found = found.map_err(failed)?;
             let name = &of.name;
-            let (blocks, written) = (found.blocks, found.written);
+            let (blocks, written, faulty) = (found.blocks, found.written, found.faulty);
             match json {
                 true => output::print_json(&json!({
                     "name": name,
                     "blocks": blocks,
                     "written": written,
+                    "faulty": faulty,
                     "faults": &found.faults,
                 }))?,
                 false => output::print(format_args!(
@@ -183,9 +184,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 return Ok(());
             }
             let some: Vec<String> = found.faults.iter().take(10).map(u64::to_string).collect();
+            let more = if faulty > some.len() as u64 {
+                ", ..."
+            } else {
+                ""
+            };
             let words = format!(
-                "copies of {} blocks differ or are damaged: {}",
-                found.faults.len(),
+                "copies of {faulty} blocks differ or are damaged: {}{more}",
                 some.join(", ")
             );
             Err(Failure::new(words)

@@ -18,5 +18,5 @@ mod volume;
 pub use admin::{check, create, remove};
 pub use error::VolumeError;
 pub use link::{channel, VolumeOptions};
-pub use repair::Findings;
+pub use repair::{Findings, MOST_FAULTS};
 pub use volume::{Done, Operation, Volume, LONGEST_REQUEST, LONGEST_TRIM};

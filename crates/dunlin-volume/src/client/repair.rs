@@ -219,12 +219,14 @@ pub struct Findings {
     pub blocks: u64,
     /// Number of blocks that have ever been written.
     pub written: u64,
-    /// Blocks whose copies differ, or of which a copy is not what was written to it. The first thousand.
+    /// Number of blocks whose copies differ, or of which a copy is not what was written to it.
+    pub faulty: u64,
+    /// The first [`MOST_FAULTS`] of these.
     pub faults: Vec<u64>,
 }
 
-/// Maximum number of faults listed.
-const MOST_FAULTS: usize = 1000;
+/// Maximum number of faults that [`Findings::faults`] lists.
+pub const MOST_FAULTS: usize = 1000;
 
 /// Has all blocks of all copies read on their servers, and compares them.
 pub(super) fn compare_all(members: &Members<'_>) -> Result<Findings, VolumeError> {
@@ -245,6 +247,7 @@ pub(super) fn compare_all(members: &Members<'_>) -> Result<Findings, VolumeError
             let mut all = states.iter().map(|states| &states[nth]);
             findings.written += u64::from(all.any(is_written));
             let differs = others.iter().any(|other| other[nth] != *state);
+            findings.faulty += u64::from(differs);
             if differs && findings.faults.len() < MOST_FAULTS {
                 findings.faults.push(first + nth as u64);
             }
