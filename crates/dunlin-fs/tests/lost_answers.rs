@@ -9,8 +9,8 @@ use std::time::Duration;
 use common::{eventually, Cluster};
 use dunlin::{Client, HandlerError, RunningServer, Server};
 use dunlin_fs::client::{FsOptions, MetaClient};
-use dunlin_fs::types::{SessionId, EXTENT_BYTES, SLOTS};
-use dunlin_fs::wire::{decode, encode, meta, Ask, Change, Envelope};
+use dunlin_fs::types::{Errno, Outcome, Refused, SessionId, EXTENT_BYTES, ROOT, SLOTS, S_IFREG};
+use dunlin_fs::wire::{decode, encode, meta, Answer, Ask, Change, Envelope};
 use dunlin_fs::{File, FileSystem};
 
 const LEASE: Duration = Duration::from_secs(10);
@@ -259,6 +259,52 @@ fn a_lease_without_its_map_is_none_to_write() {
     file.sync().unwrap();
     bytes[0] = 9;
     assert!(file.read_at(0, bytes.len()).unwrap() == bytes);
+}
+
+/// A request for a lease waits at the server, and its session releases the lease.
+#[test]
+fn a_lease_is_not_granted_after_its_release() {
+    let cluster = Cluster::new(1, 16 << 20, LEASE);
+    let options = FsOptions::default();
+    let (holder, _) = MetaClient::connect(&cluster.address, &options).unwrap();
+    let (asker, _) = MetaClient::connect(&cluster.address, &options).unwrap();
+    let make = Change::Make {
+        parent: ROOT,
+        name: b"f",
+        mode: S_IFREG | 0o644,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        target: b"",
+        lease: true,
+    };
+    let ino = holder.change_attr(make).unwrap().ino;
+    let client = Client::builder().connect(&cluster.address).unwrap();
+    let client = client.within(Duration::from_secs(60));
+    let session = asker.session();
+    let ask = move |slot, change| {
+        let sequence = 1;
+        let envelope = Envelope {
+            session,
+            slot,
+            sequence,
+            change,
+        };
+        let answer = client.call(meta::CHANGE, &encode(&envelope)).unwrap();
+        decode::<Outcome<Answer>>(&answer).unwrap()
+    };
+    let write = true;
+    let lease = {
+        let ask = ask.clone();
+        std::thread::spawn(move || ask(100, Change::Lease { ino, write }))
+    };
+    // Again, until the request has come before it.
+    eventually("the request is refused", || {
+        ask(200, Change::Release { ino }).unwrap();
+        lease.is_finished()
+    });
+    assert_eq!(lease.join().unwrap(), Err(Refused(Errno::AGAIN)));
+    holder.change(Change::Release { ino }).unwrap();
 }
 
 #[test]

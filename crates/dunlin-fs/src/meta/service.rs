@@ -96,6 +96,14 @@ impl Service {
             return responder.fail(malformed());
         };
         let mut state = self.lock();
+        if let Change::Release { ino } = envelope.change {
+            // A session has one thread at a time for each file's lease: it has given up what still waits, and a lease
+            // granted after this would be one that it does not know of.
+            for waiter in state.waiting.withdraw(envelope.session, ino) {
+                let refused = Outcome::<Answer>::Err(Refused(Errno::AGAIN));
+                waiter.responder.reply(encode(&refused));
+            }
+        }
         let waiter = Waiter {
             payload: payload.to_vec(),
             responder,

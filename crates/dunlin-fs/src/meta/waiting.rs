@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use dunlin::OwnedResponder;
 
 use crate::types::{Ino, SessionId};
+use crate::wire::{decode, Envelope};
 
 /// A change that waits for a lease; its bytes were decoded once.
 #[derive(Debug)]
@@ -38,6 +39,21 @@ impl Waiting {
 
     pub(super) fn wait(&mut self, ino: Ino, waiter: Waiter) {
         self.leases.entry(ino).or_default().push_back(waiter);
+    }
+
+    /// Removes the requests of a session for a lease.
+    pub(super) fn withdraw(&mut self, session: SessionId, ino: Ino) -> Vec<Waiter> {
+        let Some(queue) = self.leases.remove(&ino) else {
+            return Vec::new();
+        };
+        let is_its = |waiter: &Waiter| {
+            decode::<Envelope<'_>>(&waiter.payload).is_some_and(|one| one.session == session)
+        };
+        let (its, others): (VecDeque<_>, VecDeque<_>) = queue.into_iter().partition(is_its);
+        if !others.is_empty() {
+            self.leases.insert(ino, others);
+        }
+        its.into()
     }
 
     /// Asks sessions to release a lease.
