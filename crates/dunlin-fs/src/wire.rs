@@ -130,6 +130,8 @@ pub enum Change<'a> {
     Settle { ended: SessionId },
     /// End the session, with everything it has.
     Bye,
+    /// Give up the right of a lease, but keep the file until [`Change::Release`]: it exists even without a name.
+    Keep { ino: Ino },
 }
 
 /// A change with its number: it is executed once, however often it is sent.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use common::{eventually, serve_data, Cluster};
 use dunlin_fs::client::{Mode, SetAttributes};
 use dunlin_fs::types::{Errno, EXTENT_BYTES, ROOT, S_IFDIR, S_IFIFO, S_IFLNK, S_IFREG};
+use dunlin_fs::wire::Change;
 use dunlin_fs::FsError;
 
 const LEASE: Duration = Duration::from_secs(10);
@@ -62,6 +63,31 @@ fn holes_and_what_was_cut_off_are_zeros() {
         .unwrap()
         .iter()
         .all(|byte| *byte == 0));
+}
+
+/// The lease of an open file went to another client, and came back to nobody.
+#[test]
+fn a_file_that_is_open_without_a_lease_stays_when_its_name_is_removed() {
+    let cluster = Cluster::new(1, 16 << 20, LEASE);
+    let (one, two) = (cluster.client(), cluster.client());
+    let before = one.space().unwrap().files;
+    for by_itself in [true, false] {
+        let file = one.create_new("/f").unwrap();
+        let theirs = two.open("/f").unwrap();
+        theirs.write_at(0, b"written").unwrap();
+        theirs.sync().unwrap();
+        drop(theirs);
+        let remover = if by_itself { &one } else { &two };
+        remover.remove("/f").unwrap();
+        // As the other client does a while after the file was closed.
+        let ino = file.ino();
+        two.meta().change(Change::Release { ino }).unwrap();
+        assert_eq!(file.read_at(0, 100).unwrap(), b"written", "{by_itself}");
+        drop(file);
+        eventually("it is gone when it is closed", || {
+            one.space().unwrap().files == before
+        });
+    }
 }
 
 #[test]

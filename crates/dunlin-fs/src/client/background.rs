@@ -69,8 +69,19 @@ impl FileSystem {
         if state.gone || self.commit(ino, &mut state, Sync::All).is_err() {
             return false;
         }
-        let released = self.meta().change(Change::Release { ino });
+        let is_open = state.handles > 0;
+        let released = match is_open {
+            // It stays, whoever removes its name.
+            true => self.meta().change(Change::Keep { ino }),
+            false => self.meta().change(Change::Release { ino }),
+        };
+        let released = match released {
+            // A server of an earlier version does not know the first.
+            Err(FsError::Strange(..)) if is_open => self.meta().change(Change::Release { ino }),
+            released => released,
+        };
         state.give_back();
+        state.leased = is_open;
         if state.handles == 0 && state.error.is_none() {
             self.leave(ino, &mut state);
         }

@@ -24,7 +24,8 @@ pub(super) struct Reign {
 pub(super) struct FileState {
     pub(super) right: Right,
     /// The metadata server may consider this session the holder of a lease, even one that gives no right here, because
-    /// its answer or map did not arrive, or its writes are lost. It has to be released.
+    /// its answer or map did not arrive, or its writes are lost, or keep the file for it while it is open. It has to be
+    /// released.
     pub(super) leased: bool,
     pub(super) reign: Reign,
     pub(super) size: u64,

@@ -96,7 +96,7 @@ impl Service {
             return responder.fail(malformed());
         };
         let mut state = self.lock();
-        if let Change::Release { ino } = envelope.change {
+        if let Change::Release { ino } | Change::Keep { ino } = envelope.change {
             // A session has one thread at a time for each file's lease: it has given up what still waits, and a lease
             // granted after this would be one that it does not know of.
             for waiter in state.waiting.withdraw(envelope.session, ino) {
@@ -123,7 +123,7 @@ impl Service {
         }
         if matches!(
             envelope.change,
-            Change::Release { .. } | Change::Settle { .. } | Change::Bye
+            Change::Release { .. } | Change::Keep { .. } | Change::Settle { .. } | Change::Bye
         ) {
             self.grant(&mut state);
         }

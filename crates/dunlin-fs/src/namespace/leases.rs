@@ -16,6 +16,14 @@ pub(super) const RESERVED_AT_ONCE: u32 = 4096;
 pub(super) struct Lease {
     writer: Option<SessionId>,
     readers: HashSet<SessionId>,
+    /// Sessions that have the file open and perhaps no right to it: it exists for them even without a name.
+    keepers: HashSet<SessionId>,
+}
+
+impl Lease {
+    fn is_unused(&self) -> bool {
+        self.writer.is_none() && self.readers.is_empty() && self.keepers.is_empty()
+    }
 }
 
 /// A lease request conflicts with other leases.
@@ -48,9 +56,11 @@ impl Namespace {
         let unheard = write && !mine && !self.unheard.is_empty();
         if !holders.is_empty() || unheard {
             // Two readers that both want to write would wait for each other: a session that waits loses its lease to
-            // read.
-            lease.readers.remove(&session);
-            if lease.writer.is_none() && lease.readers.is_empty() {
+            // read. If it had the file open, the file stays for it.
+            if lease.readers.remove(&session) {
+                lease.keepers.insert(session);
+            }
+            if lease.is_unused() {
                 self.leases.remove(&ino);
             }
             return Ok(Err(Waits { ino, holders }));
@@ -71,6 +81,17 @@ impl Namespace {
         lease.is_some_and(|l| l.writer == Some(session) || l.readers.contains(&session))
     }
 
+    fn keeps(&self, session: SessionId, ino: Ino) -> bool {
+        let lease = self.leases.get(&ino);
+        lease.is_some_and(|lease| lease.keepers.contains(&session))
+    }
+
+    /// Whether a session other than this one has the file open without a right to it.
+    pub(super) fn is_kept_beside(&self, session: SessionId, ino: Ino) -> bool {
+        let lease = self.leases.get(&ino);
+        lease.is_some_and(|lease| lease.keepers.iter().any(|keeper| *keeper != session))
+    }
+
     pub(super) fn grant_write(&mut self, session: SessionId, ino: Ino) {
         let lease = self.leases.entry(ino).or_default();
         lease.readers.remove(&session);
@@ -86,7 +107,8 @@ impl Namespace {
 
     pub(super) fn leases_of(&self, session: SessionId) -> Vec<Ino> {
         let all = self.leases.keys().copied();
-        let mut files: Vec<_> = all.filter(|ino| self.holds(session, *ino)).collect();
+        let has = |ino: &Ino| self.holds(session, *ino) || self.keeps(session, *ino);
+        let mut files: Vec<_> = all.filter(has).collect();
         files.sort_unstable();
         files
     }
@@ -100,6 +122,22 @@ impl Namespace {
         self.drop_lease(session, ino, None);
     }
 
+    /// Ends the right of a session's lease; the file stays for it. Does nothing without a lease: the file may be gone.
+    pub(super) fn keep(&mut self, session: SessionId, ino: Ino) {
+        let Some(lease) = self.leases.get_mut(&ino) else {
+            return;
+        };
+        let read = lease.readers.remove(&session);
+        let wrote = lease.writer == Some(session);
+        if wrote {
+            lease.writer = None;
+            self.records.push(Key::Lease(ino).take());
+        }
+        if read || wrote {
+            lease.keepers.insert(session);
+        }
+    }
+
     /// Ends a session's lease on a file; with `quarantine` its writes may still arrive.
     pub(super) fn drop_lease(
         &mut self,
@@ -111,11 +149,12 @@ impl Namespace {
             return;
         };
         lease.readers.remove(&session);
+        lease.keepers.remove(&session);
         if lease.writer == Some(session) {
             lease.writer = None;
             self.records.push(Key::Lease(ino).take());
         }
-        if lease.writer.is_none() && lease.readers.is_empty() {
+        if lease.is_unused() {
             self.leases.remove(&ino);
             self.drop_unless_used(ino, quarantine);
         }

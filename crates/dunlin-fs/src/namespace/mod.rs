@@ -192,7 +192,8 @@ impl Namespace {
         let outcome = self.apply(session, change, now);
         let answer = encode(&outcome);
         // Releasing a lease twice has no further effect.
-        if outcome.is_ok() && !matches!(change, Change::Release { .. }) {
+        let is_release = matches!(change, Change::Release { .. } | Change::Keep { .. });
+        if outcome.is_ok() && !is_release {
             self.remember(session, slot, sequence, &answer);
         }
         Done::Answered {
@@ -247,6 +248,10 @@ impl Namespace {
             Change::Lease { .. } => refuse(Errno::INVAL),
             Change::Release { ino } => {
                 self.release(session, ino);
+                Ok(Answer::Done)
+            }
+            Change::Keep { ino } => {
+                self.keep(session, ino);
                 Ok(Answer::Done)
             }
             Change::Reserve { count } => self.reserve(session, count),

@@ -126,6 +126,7 @@ impl Namespace {
                 if !self.writes(session, ino) {
                     self.drop_lease(session, ino, None);
                 } else if self.unheard.is_empty()
+                    && !self.is_kept_beside(session, ino)
                     && self
                         .nodes
                         .get(&ino)
