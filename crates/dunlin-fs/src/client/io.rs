@@ -451,22 +451,20 @@ impl FileSystem {
 
     /// Syncs the data servers; returns `false` if bytes are lost.
     fn flush(&self, state: &mut FileState) -> Result<bool, FsError> {
-        let mut by_server = BTreeMap::<u16, Vec<u32>>::new();
+        let mut by_start = BTreeMap::<(u16, u64), Vec<u32>>::new();
         for (extent, incarnation) in &state.dirty {
             let link = self.links().link(self.meta(), extent.server)?;
             if link.incarnation != *incarnation {
                 return Ok(false);
             }
-            by_server
-                .entry(extent.server)
+            by_start
+                .entry((extent.server, *incarnation))
                 .or_default()
                 .push(extent.index);
         }
-        for (server, extents) in by_server {
-            let link = self.links().link(self.meta(), server)?;
+        for (start, extents) in by_start {
             for part in extents.chunks(FLUSHED_AT_ONCE) {
-                if !link.flush(part.to_vec())? {
-                    self.links().drop_link(server, link.incarnation);
+                if !self.links().flush(self.meta(), start, part.to_vec())? {
                     return Ok(false);
                 }
             }

@@ -1,6 +1,7 @@
 //! The data servers' regions: attached only at the start that the metadata server knows.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -24,25 +25,8 @@ pub(super) struct Link {
     pub(super) region: RemoteRegion,
     client: Client,
     address: String,
-}
-
-impl Link {
-    /// Writes extents to the server's file. Returns `false` if the server has restarted, or no longer answers: what was
-    /// written is lost, or may be.
-    pub(super) fn flush(&self, extents: Vec<u32>) -> Result<bool, FsError> {
-        let incarnation = self.incarnation;
-        let flush = encode(&Flush {
-            incarnation,
-            extents,
-        });
-        match self.client.within(FLUSH_WITHIN).call(data::FLUSH, &flush) {
-            Ok(_) => Ok(true),
-            Err(error) => {
-                tracing::warn!(%error, address = self.address, "cannot sync written extents");
-                Ok(false)
-            }
-        }
-    }
+    /// Of this attachment: a server that was attached again at the same start has another one.
+    number: u64,
 }
 
 /// All links.
@@ -50,6 +34,7 @@ impl Link {
 pub(super) struct Links {
     options: FsOptions,
     known: Mutex<HashMap<u16, Link>>,
+    attached: AtomicU64,
 }
 
 impl Links {
@@ -57,6 +42,7 @@ impl Links {
         Self {
             options: options.clone(),
             known: Mutex::default(),
+            attached: AtomicU64::new(0),
         }
     }
 
@@ -113,6 +99,7 @@ impl Links {
                 region: region.within(OPERATION_WITHIN),
                 client,
                 address: about.address,
+                number: self.attached.fetch_add(1, Ordering::Relaxed),
             }),
             Err(error) => Err(FsError::Unreachable {
                 address: about.address,
@@ -122,14 +109,49 @@ impl Links {
         })
     }
 
-    /// A link has failed: the next use attaches it again.
-    pub(super) fn drop_link(&self, server: u16, incarnation: u64) {
+    /// A link has failed: the next use attaches the server again. Its connection is closed for all threads first. A
+    /// WRITE that was given up must not stay with a queue pair that may still send it, after it was repeated over
+    /// another one and newer bytes were written there.
+    fn drop_link(&self, server: u16, failed: &Link) {
+        failed.client.close();
         let mut known = self.known();
         if known
             .get(&server)
-            .is_some_and(|link| link.incarnation == incarnation)
+            .is_some_and(|link| link.number == failed.number)
         {
             known.remove(&server);
+        }
+    }
+
+    /// Writes extents to the file of a server, where it is still at this start. Returns `false` if it has restarted,
+    /// or cannot do so: what was written is lost, or may be. A lost connection alone loses nothing.
+    pub(super) fn flush(
+        &self,
+        meta: &MetaClient,
+        (server, incarnation): (u16, u64),
+        extents: Vec<u32>,
+    ) -> Result<bool, FsError> {
+        let flush = encode(&Flush {
+            incarnation,
+            extents,
+        });
+        let began = Instant::now();
+        loop {
+            let link = self.link(meta, server)?;
+            if link.incarnation != incarnation {
+                return Ok(false);
+            }
+            let error = match link.client.within(FLUSH_WITHIN).call(data::FLUSH, &flush) {
+                Ok(_) => return Ok(true),
+                Err(error) => error,
+            };
+            tracing::warn!(%error, address = link.address, "cannot sync written extents");
+            self.drop_link(server, &link);
+            let is_refused = matches!(error, CallError::Handler { .. });
+            if is_refused || began.elapsed() >= self.options.patience {
+                return Ok(false);
+            }
+            std::thread::sleep(TRY_EVERY);
         }
     }
 
@@ -149,7 +171,7 @@ impl Links {
                 Err(error) => error,
             };
             tracing::debug!(%error, server, "retrying an operation on a data server");
-            self.drop_link(server, link.incarnation);
+            self.drop_link(server, &link);
             if began.elapsed() >= self.options.patience {
                 return Err(FsError::Unreachable {
                     address: link.address,
@@ -159,5 +181,51 @@ impl Links {
             }
             std::thread::sleep(TRY_EVERY);
         }
+    }
+}
+
+#[cfg(all(test, feature = "server"))]
+mod tests {
+    use super::*;
+    use crate::{data as data_server, meta as meta_server, FileSystem};
+    use dunlin::Server;
+
+    #[test]
+    fn a_link_that_failed_is_closed_and_costs_nothing_that_was_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let bind = || Server::bind("dunlin://127.0.0.1:0").unwrap();
+        let options = data_server::DataOptions {
+            file: folder.path().join("data"),
+            bytes: 1 << 20,
+            durability: meta_server::Durability::Process,
+        };
+        let data = data_server::serve(bind(), &options).unwrap();
+        let options = meta_server::MetaOptions {
+            data: vec![data.address().to_string()],
+            ..meta_server::MetaOptions::new(folder.path().join("meta"))
+        };
+        let meta = meta_server::serve(bind(), &options).unwrap();
+        let system = FileSystem::connect(&meta.running().address().to_string()).unwrap();
+        while system.space().unwrap().bytes == 0 {
+            std::thread::sleep(TRY_EVERY);
+        }
+        let file = system.create_new("/f").unwrap();
+        file.write_at(0, b"written").unwrap();
+        let links = system.links();
+        let link = || links.link(system.meta(), 0).unwrap();
+        let (former, of_another_thread) = (link(), link());
+        links.drop_link(0, &former);
+        // Nothing that it was given is sent after this.
+        let written = of_another_thread.region.write(0, b"late");
+        assert!(matches!(written, Err(CallError::Closed)), "{written:?}");
+        // That failure is not one of the link that took its place.
+        let next = link();
+        links.drop_link(0, &of_another_thread);
+        assert_eq!(next.number, link().number);
+        next.region.read(0, 1).unwrap();
+        // A sync finds what was written at the same start, over whichever connection.
+        links.drop_link(0, &next);
+        file.sync().unwrap();
+        assert_eq!(file.read_at(0, 100).unwrap(), b"written");
     }
 }
