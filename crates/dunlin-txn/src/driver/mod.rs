@@ -2,10 +2,13 @@
 //!
 //! It passes events to coordinators and executes their actions. Everything that they want to send between two polls is
 //! sent together, whatever the destination. It keeps the deadlines: a request without an answer is sent again, which is
-//! safe because participants recognize a step that they have executed; a one-sided WRITE is never repeated.
+//! safe because participants recognize a step that they have executed; a one-sided READ that is not answered has failed
+//! by the time at which a request would have; a one-sided WRITE is never repeated.
 
 pub(crate) mod local;
 pub(crate) mod remote;
+#[cfg(test)]
+mod tests;
 pub(crate) mod wire;
 
 use std::sync::Arc;
@@ -55,6 +58,8 @@ struct Running {
     /// Its outcome has been reported as unknown.
     unknown: bool,
     sent: Vec<Sent>,
+    /// READs that have not been answered: their tokens, and when they were sent.
+    reads: Vec<(u32, Instant)>,
 }
 
 /// An outstanding request.
@@ -162,6 +167,7 @@ impl Driver {
             name,
             unknown: false,
             sent: Vec::new(),
+            reads: Vec::new(),
         });
         self.act(slot, actions, thread::now());
         Some(id)
@@ -220,6 +226,7 @@ impl Driver {
         for slot in 0..self.slots.len() as u16 {
             if let Some(running) = &mut self.slots[usize::from(slot)] {
                 running.sent.clear();
+                running.reads.clear();
                 let actions = running.coordinator.handle(Event::Superseded);
                 self.act(slot, actions, now);
             }
@@ -259,6 +266,9 @@ impl Driver {
         };
         let place = self.slots.get_mut(usize::from(slot));
         if let Some(running) = place.and_then(Option::as_mut) {
+            if let Event::Header { token, .. } | Event::Failed { token } = event {
+                running.reads.retain(|(of, _)| *of != token);
+            }
             let actions = running.coordinator.handle(event);
             self.act(slot, actions, now);
         }
@@ -291,12 +301,16 @@ impl Driver {
 
     fn look_at_deadlines(&mut self, now: Instant) {
         if let Some(source) = &self.source {
-            let late = |sent: &Sent| sent.sent + SUSPECT_AFTER <= now;
+            let is_late = |sent: Instant| sent + SUSPECT_AFTER <= now;
             let mut running = self.slots.iter().flatten();
-            if running.any(|running| running.sent.iter().any(late)) {
+            if running.any(|running| {
+                running.sent.iter().any(|sent| is_late(sent.sent))
+                    || running.reads.iter().any(|(_, sent)| is_late(*sent))
+            }) {
                 source.suspect();
             }
         }
+        self.end_late_reads(now);
         for slot in 0..self.slots.len() as u16 {
             while let Some(running) = &mut self.slots[usize::from(slot)] {
                 let Some(at) = running.sent.iter().position(|sent| sent.due <= now) else {
@@ -310,6 +324,23 @@ impl Driver {
                     let again = running.sent.iter_mut().filter(|sent| sent.step == step);
                     again.for_each(|sent| sent.pause = pause);
                 }
+            }
+        }
+    }
+
+    /// READs that take as long as all attempts of a request have failed: a queue pair may leave one unanswered for much
+    /// longer, and its transaction holds locks. A result that comes later is ignored.
+    fn end_late_reads(&mut self, now: Instant) {
+        let within = ANSWER_WITHIN * self.config.attempts;
+        for slot in 0..self.slots.len() as u16 {
+            while let Some(running) = &mut self.slots[usize::from(slot)] {
+                let is_over = |(_, sent): &(u32, Instant)| *sent + within <= now;
+                let Some(at) = running.reads.iter().position(is_over) else {
+                    break;
+                };
+                let (token, _) = running.reads.swap_remove(at);
+                let actions = running.coordinator.handle(Event::Failed { token });
+                self.act(slot, actions, now);
             }
         }
     }
@@ -345,6 +376,7 @@ impl Driver {
                     item,
                     token,
                 } => {
+                    running.reads.push((token, now));
                     let tag = Tag::new(Kind::Read, id, token);
                     self.wire.read(machine, address, item, tag);
                 }
