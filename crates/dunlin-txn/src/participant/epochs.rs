@@ -156,6 +156,17 @@ impl<S: Store> Participant<S> {
         records: &[Record],
         keeps: impl Fn(&Key) -> bool,
     ) -> Result<(), NotInstalled> {
+        self.install_by(epoch, records, keeps, S::apply)
+    }
+
+    /// The same, with another function that applies changes to the store.
+    pub(super) fn install_by(
+        &mut self,
+        epoch: Epoch,
+        records: &[Record],
+        keeps: impl Fn(&Key) -> bool,
+        mut apply: impl FnMut(&mut S, &[Update]) -> Result<(), LockError>,
+    ) -> Result<(), NotInstalled> {
         if epoch != self.standing.epoch || self.standing.serving {
             return Err(OtherEpoch.into());
         }
@@ -198,7 +209,7 @@ impl<S: Store> Participant<S> {
         // applied together.
         missing.sort_by_key(|update| update.version);
         for updates in missing.chunk_by(|one, next| one.version == next.version) {
-            let applied = self.store.apply(updates);
+            let applied = apply(&mut self.store, updates);
             applied.map_err(NotInstalled::NoRoom)?;
         }
         // Only now: if the install is repeated it must not appear to have been done.

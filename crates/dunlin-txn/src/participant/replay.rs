@@ -177,13 +177,18 @@ fn replay_one<S: Store>(
         }
         Entry::Install { of, records } => {
             let keeps = keeps(&of, me)?;
-            for update in records.iter().flat_map(|(_, updates)| updates) {
-                aside.forget(update);
-            }
             for (share, participant) in all.iter_mut().enumerate() {
                 let mine = |(id, _): &&(TransactionId, _)| share_of(*id) == share;
                 let mine: Vec<_> = records.iter().filter(mine).cloned().collect();
-                participant.install(of.epoch, &mine, &keeps).ok()?;
+                // Changes that were applied before may be set aside, and stay there; those that are applied now need
+                // no more room than they had, once everything before them is replayed.
+                let apply = |store: &mut S, updates: &[Update]| {
+                    let stored = aside.store(store, updates, S::apply);
+                    stored.ok_or(LockError::Unknown)
+                };
+                participant
+                    .install_by(of.epoch, &mine, &keeps, apply)
+                    .ok()?;
             }
         }
         Entry::Serve { epoch, .. } => {

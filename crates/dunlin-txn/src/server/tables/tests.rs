@@ -3,6 +3,7 @@ use dunlin_verbs::{Access, Device};
 
 use super::*;
 use crate::log::Entry;
+use crate::membership::{Configuration, Member, Role};
 use crate::participant::{replay, Participant};
 use crate::placement::Placement;
 use crate::types::{MachineId, Value};
@@ -166,4 +167,50 @@ fn a_commit_brings_nothing_back_that_a_later_transaction_deleted() {
     let participant = replayed(2, entries);
     let found = [mine, other].map(|number| version(participant.store(), number));
     assert_eq!(found, [Some(1), None]);
+}
+
+/// What an epoch's beginning installed while the table had no room for it in the replay, which comes later.
+#[test]
+fn a_log_of_a_full_table_is_replayed_through_an_epoch() {
+    let mut store = small();
+    let full = (0..1000).find(|number| store.apply(&[put(*number, 1)]).is_err());
+    let full = full.unwrap();
+    let filled: Vec<Update> = (0..full).map(|number| put(number, 1)).collect();
+    let (before, last) = (full, full - 1);
+    let (base, epoch) = (Epoch::FIRST, Epoch::FIRST.next());
+    let member = |incarnation: u64| Member {
+        incarnation,
+        address: String::new(),
+        role: Role::Whole,
+    };
+    let of = Configuration {
+        database: 1,
+        epoch,
+        base,
+        serving: false,
+        manager: MachineId(0),
+        replicas: 3,
+        members: (1..4).map(member).collect(),
+    };
+    let changed = |sequence: u64, update: Update| Entry::Replicate {
+        id: id(sequence),
+        append: vec![],
+        apply: vec![update],
+    };
+    // The change was replicated before, or comes with the epoch.
+    for is_replicated in [true, false] {
+        let replicated = is_replicated.then(|| changed(1, put(before, 5)));
+        let records = vec![(id(1), vec![put(before, 5)])];
+        let of = of.clone();
+        let rest = [
+            Entry::Seal { epoch, base },
+            Entry::Install { of, records },
+            Entry::Serve { epoch, database: 1 },
+            changed(2, gone(last, 2)),
+        ];
+        let log = std::iter::once(Entry::Items(filled.clone()));
+        let participant = replayed(3, log.chain(replicated).chain(rest).collect());
+        let found = [before, last].map(|number| version(participant.store(), number));
+        assert_eq!(found, [Some(5), None], "replicated: {is_replicated}");
+    }
 }
