@@ -1,7 +1,7 @@
 //! A hostile peer of a preset, on any device: on one connection after the other it does what no honest client does,
 //! driven by a seed.
 
-use dunlin_verbs::{Device, QueuePair, Region};
+use dunlin_verbs::{Device, QueuePair, Region, RemoteAddress};
 
 use super::datagram::Sender;
 use super::pair::{Grant, Pair};
@@ -12,7 +12,6 @@ use super::sent::Sent;
 use super::{Door, Random, ECHO, LONG};
 use crate::admission::{FEW_PARAMETER, LANE_PARAMETER, SENDER_PARAMETER};
 use crate::channel::batch::Form;
-use crate::channel::call_id::call_id;
 use crate::channel::message::{Descriptor, Kind};
 use crate::preset::ChannelKind;
 use crate::Preset;
@@ -27,6 +26,25 @@ const DARING: [usize; 3] = [1, 3, 12];
 /// Number of past connections whose keys it still tries.
 const KEPT: usize = 8;
 
+/// A hostile client with a queue pair of its own.
+pub(crate) trait Peer<D: Device> {
+    fn pair(&mut self) -> &mut Pair<D>;
+
+    /// What the server has granted; the first is where a wake-up is written.
+    fn grants(&self) -> Vec<Grant>;
+
+    /// Makes a valid call. Returns `false` if the connection is over, as the others do.
+    fn honest(&mut self, random: &mut Random, call: u64) -> bool;
+
+    /// Does something that no honest client does.
+    fn misbehave(&mut self, random: &mut Random) -> bool;
+
+    /// Immediate data that could be valid.
+    fn immediate(&self, _random: &mut Random) -> u32 {
+        0
+    }
+}
+
 /// Returns the job of a hostile peer of this preset, from its first connection to its last.
 pub fn peer<D: Device>(
     device: D,
@@ -39,12 +57,17 @@ pub fn peer<D: Device>(
         let mut gone = Vec::new();
         let mut acts = 0;
         for _ in 0..CONNECTIONS {
+            let (random, gone) = (&mut random, &mut gone);
+            let receives = random.of(&[0, 1, 64, 64]);
+            let name = preset.name();
             acts += match preset.channel() {
-                ChannelKind::Ring => ring(&device, &door, preset, &mut random, &mut gone),
-                ChannelKind::Pool(_) => guest(&device, &door, preset, &mut random, &mut gone),
-                ChannelKind::Sent => sent(&device, &door, preset, &mut random, &mut gone),
-                ChannelKind::Rb2 => rb2(&device, &door, preset, &mut random, &mut gone),
-                ChannelKind::Datagram(_) => sender(&device, &door, preset, &mut random),
+                ChannelKind::Ring => {
+                    act(ring(&device, &door, preset, receives, random), random, gone)
+                }
+                ChannelKind::Pool(_) => act(Guest::open(&device, &door, preset), random, gone),
+                ChannelKind::Sent => act(Sent::open(&device, &door, name, receives), random, gone),
+                ChannelKind::Rb2 => act(Rb2::open(&device, &door, name, receives), random, gone),
+                ChannelKind::Datagram(_) => sender(&device, &door, preset, random),
             };
             let old = gone.len().saturating_sub(KEPT);
             gone.drain(..old);
@@ -53,16 +76,39 @@ pub fn peer<D: Device>(
     })
 }
 
-/// A connection over rings; returns the number of acts on it.
+/// Acts on a connection until it is over, and returns the number of acts. `gone` are the grants of past connections.
+fn act<D: Device>(mut peer: impl Peer<D>, random: &mut Random, gone: &mut Vec<Grant>) -> usize {
+    let grants = peer.grants();
+    let mut acts = 0;
+    let daring = random.of(&DARING);
+    // Half of them announce themselves, as honest clients do.
+    let mut goes_on = random.below(2) == 0 || peer.pair().write_at(grants[0].at, &[], Some(0));
+    while goes_on && acts < ACTS && peer.pair().is_alive() {
+        acts += 1;
+        goes_on = match random.below(5) {
+            _ if random.below(daring) > 0 => peer.honest(random, acts as u64),
+            0 | 1 => {
+                let immediate = peer.immediate(random);
+                peer.pair().stray(random, &grants, gone, immediate)
+            }
+            _ => peer.misbehave(random),
+        };
+        Pair::<D>::rest(random);
+    }
+    peer.pair().saw_nothing();
+    gone.extend(grants);
+    acts
+}
+
+/// Opens a connection over rings.
 fn ring<D: Device>(
     device: &D,
     door: &Door,
     preset: Preset,
+    receives: usize,
     random: &mut Random,
-    gone: &mut Vec<Grant>,
-) -> usize {
+) -> Ring<D> {
     let form = random.of(&[Form::Twice, Form::Sealed]);
-    let receives = random.of(&[0, 1, 64, 64]);
     let mut ring = Ring::new(device, receives, form);
     let mut parameters = ring.parameters();
     if let Some(sharing) = preset.sharing(4).filter(|sharing| sharing.admitted) {
@@ -76,130 +122,46 @@ fn ring<D: Device>(
     }
     let reply = door.open(preset.name(), ring.queue_pair.address(), parameters);
     ring.connect(&reply.endpoint, &reply.parameters);
-    let grant = ring.grant.expect("it is connected");
-    let mut acts = 0;
-    let daring = random.of(&DARING);
-    // Half of them announce themselves, as honest clients do.
-    let mut goes_on = random.below(2) == 0 || ring.post(0, &[], Some(0));
-    while goes_on && acts < ACTS && ring.is_alive() {
-        acts += 1;
-        goes_on = match random.below(5) {
-            _ if random.below(daring) > 0 => honest(&mut ring, random, acts as u64),
-            0 | 1 => {
-                let degree = random.of(&[0, 1, 48, 49, (1 << 29) - 1]);
-                let word = random.of(&[1 << 31 | degree, 1 << 30 | degree, 0]);
-                ring.stray(random, &[grant], gone, word)
-            }
-            _ => ring.misbehave(random, &[0, 1, 2, 3]),
-        };
-        Pair::<D>::rest(random);
-    }
-    ring.saw_nothing();
-    gone.push(grant);
-    acts
+    ring
 }
 
-/// A valid call.
-fn honest<D: Device>(ring: &mut Ring<D>, random: &mut Random, call: u64) -> bool {
+impl<D: Device> Peer<D> for Ring<D> {
+    fn pair(&mut self) -> &mut Pair<D> {
+        self
+    }
+
+    fn grants(&self) -> Vec<Grant> {
+        self.grant.into_iter().collect()
+    }
+
+    fn honest(&mut self, random: &mut Random, call: u64) -> bool {
+        let (kind, handler, payload) = valid_call(random, self.inlet.remote());
+        Ring::honest(self, kind, handler, call, &payload)
+    }
+
+    fn misbehave(&mut self, random: &mut Random) -> bool {
+        Ring::misbehave(self, random, &[0, 1, 2, 3])
+    }
+
+    fn immediate(&self, random: &mut Random) -> u32 {
+        let degree = random.of(&[0, 1, 48, 49, (1 << 29) - 1]);
+        random.of(&[1 << 31 | degree, 1 << 30 | degree, 0])
+    }
+}
+
+/// A valid call: its kind, its handler and its payload.
+pub(super) fn valid_call(random: &mut Random, own: RemoteAddress) -> (Kind, u16, Vec<u8>) {
     if random.below(4) > 0 {
         let handler = random.of(&[ECHO, ECHO, LONG]);
-        return ring.honest(Kind::Request, handler, call, b"its own");
+        return (Kind::Request, handler, b"its own".to_vec());
     }
     // A long one: the server fetches it from this peer's memory, and answers in its own.
-    let own = ring.inlet.remote();
     let descriptor = Descriptor {
         address: own.address,
         length: random.of(&[5000, 60_000]),
         key: own.key.0,
     };
-    ring.honest(Kind::LongRequest, ECHO, call, &descriptor.encode())
-}
-
-/// A connection over message pools.
-fn guest<D: Device>(
-    device: &D,
-    door: &Door,
-    preset: Preset,
-    random: &mut Random,
-    gone: &mut Vec<Grant>,
-) -> usize {
-    let mut guest = Guest::open(device, door, preset);
-    let grants = [guest.inlet, guest.zone];
-    let mut acts = 0;
-    let daring = random.of(&DARING);
-    let mut goes_on = random.below(2) == 0 || guest.write(guest.inlet.at, &[], Some(0));
-    while goes_on && acts < ACTS && guest.pair.is_alive() {
-        acts += 1;
-        let block = random.below(24);
-        let told = guest.ring(block as u32);
-        goes_on = match random.below(5) {
-            _ if random.below(daring) > 0 => {
-                guest.call(block, call_id(block as u32, acts as u32), told)
-            }
-            0 | 1 => guest.pair.stray(random, &grants, gone, told.unwrap_or(0)),
-            _ => guest.misbehave(random),
-        };
-        Pair::<D>::rest(random);
-    }
-    guest.pair.saw_nothing();
-    gone.extend(grants);
-    acts
-}
-
-/// A connection of SENDs.
-fn sent<D: Device>(
-    device: &D,
-    door: &Door,
-    preset: Preset,
-    random: &mut Random,
-    gone: &mut Vec<Grant>,
-) -> usize {
-    let receives = random.of(&[0, 1, 64, 64]);
-    let mut sent = Sent::open(device, door, preset.name(), receives);
-    let grant = sent.inlet;
-    let mut acts = 0;
-    let daring = random.of(&DARING);
-    let mut goes_on = random.below(2) == 0 || sent.pair.write_at(grant.at, &[], Some(0));
-    while goes_on && acts < ACTS && sent.pair.is_alive() {
-        acts += 1;
-        goes_on = match random.below(5) {
-            _ if random.below(daring) > 0 => sent.honest(random, acts as u64),
-            0 | 1 => sent.pair.stray(random, &[grant], gone, 0),
-            _ => sent.misbehave(random),
-        };
-        Pair::<D>::rest(random);
-    }
-    sent.pair.saw_nothing();
-    gone.push(grant);
-    acts
-}
-
-/// A connection over RB²'s rings.
-fn rb2<D: Device>(
-    device: &D,
-    door: &Door,
-    preset: Preset,
-    random: &mut Random,
-    gone: &mut Vec<Grant>,
-) -> usize {
-    let receives = random.of(&[0, 1, 64, 64]);
-    let mut rings = Rb2::open(device, door, preset.name(), receives);
-    let grants = rings.grants;
-    let mut acts = 0;
-    let daring = random.of(&DARING);
-    let mut goes_on = random.below(2) == 0 || rings.pair.write_at(grants[0].at, &[], Some(0));
-    while goes_on && acts < ACTS && rings.pair.is_alive() {
-        acts += 1;
-        goes_on = match random.below(5) {
-            _ if random.below(daring) > 0 => rings.honest(random, acts as u64),
-            0 | 1 => rings.pair.stray(random, &grants, gone, 0),
-            _ => rings.misbehave(random),
-        };
-        Pair::<D>::rest(random);
-    }
-    rings.pair.saw_nothing();
-    gone.extend(grants);
-    acts
+    (Kind::LongRequest, ECHO, descriptor.encode().to_vec())
 }
 
 /// A session of datagrams.

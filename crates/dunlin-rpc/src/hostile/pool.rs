@@ -3,6 +3,7 @@
 use dunlin_verbs::{Device, QueuePair, Region, RemoteAddress};
 
 use super::pair::{Grant, Pair};
+use super::peer::Peer;
 use super::{Door, Random, ECHO};
 use crate::channel::call_id::call_id;
 use crate::channel::message::{Header, Kind};
@@ -102,9 +103,28 @@ impl<D: Device> Guest<D> {
         let header = Header::new(Kind::Request, ECHO, call, payload.len());
         self.message(block, header, payload, ring)
     }
+}
 
-    /// Does something that no honest client does. Returns `false` if the connection is over.
-    pub(crate) fn misbehave(&mut self, random: &mut Random) -> bool {
+impl<D: Device> Peer<D> for Guest<D> {
+    fn pair(&mut self) -> &mut Pair<D> {
+        &mut self.pair
+    }
+
+    fn grants(&self) -> Vec<Grant> {
+        vec![self.inlet, self.zone]
+    }
+
+    fn honest(&mut self, random: &mut Random, call: u64) -> bool {
+        let block = random.below(24);
+        let call = call_id(block as u32, call as u32);
+        self.call(block, call, self.ring(block as u32))
+    }
+
+    fn immediate(&self, random: &mut Random) -> u32 {
+        self.ring(random.below(24) as u32).unwrap_or(0)
+    }
+
+    fn misbehave(&mut self, random: &mut Random) -> bool {
         let block = random.below(32);
         let any = random.next() as u32;
         let other = random.of(&[0, 31, 32, 77, 255]);

@@ -3,8 +3,9 @@
 use dunlin_verbs::{Device, EndpointAddress, QueuePair, Region};
 
 use super::pair::{Grant, Pair, MEMORY_BYTES};
-use super::{Door, Random, ECHO, LONG};
-use crate::channel::message::{Descriptor, Header, Kind};
+use super::peer::{valid_call, Peer};
+use super::{Door, Random, ECHO};
+use crate::channel::message::{Header, Kind};
 use crate::channel::rb2::Rb2Channel;
 use crate::config::ChannelConfig;
 
@@ -82,27 +83,25 @@ impl<D: Device> Rb2<D> {
         content.extend(payload);
         self.message(framing(content.len()), &content)
     }
+}
 
-    /// A valid call.
-    pub(crate) fn honest(&mut self, random: &mut Random, call: u64) -> bool {
-        if random.below(4) > 0 {
-            let handler = random.of(&[ECHO, ECHO, LONG]);
-            return self.framed(Header::new(Kind::Request, handler, call, 7), b"its own");
-        }
-        // A long one: the server fetches it from this peer's memory, and answers in its own.
-        let own = self.pair.inlet.remote();
-        let descriptor = Descriptor {
-            address: own.address,
-            length: random.of(&[5000, 60_000]),
-            key: own.key.0,
-        };
-        let payload = descriptor.encode();
-        let header = Header::new(Kind::LongRequest, ECHO, call, payload.len());
+impl<D: Device> Peer<D> for Rb2<D> {
+    fn pair(&mut self) -> &mut Pair<D> {
+        &mut self.pair
+    }
+
+    fn grants(&self) -> Vec<Grant> {
+        self.grants.to_vec()
+    }
+
+    fn honest(&mut self, random: &mut Random, call: u64) -> bool {
+        let (kind, handler, payload) = valid_call(random, self.pair.inlet.remote());
+        let header = Header::new(kind, handler, call, payload.len());
         self.framed(header, &payload)
     }
 
     /// Writes a message, a pointer or an end that is almost valid, or noise.
-    pub(crate) fn misbehave(&mut self, random: &mut Random) -> bool {
+    fn misbehave(&mut self, random: &mut Random) -> bool {
         let call = random.next();
         let length = random.of(&[0, 1, 24, 700]);
         let payload = random.bytes(length);

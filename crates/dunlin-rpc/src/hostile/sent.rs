@@ -3,8 +3,9 @@
 use dunlin_verbs::{Device, EndpointAddress, Operation, Region};
 
 use super::pair::{Grant, Pair};
-use super::{Door, Random, ECHO, LONG};
-use crate::channel::message::{Descriptor, Header, Kind};
+use super::peer::{valid_call, Peer};
+use super::{Door, Random, ECHO};
+use crate::channel::message::{Header, Kind};
 
 /// Size in bytes of the memory that a server grants such a client.
 const INLET_BYTES: usize = 4096;
@@ -52,28 +53,25 @@ impl<D: Device> Sent<D> {
         bytes.extend(payload);
         self.send(&bytes)
     }
+}
 
-    /// A valid call.
-    pub(crate) fn honest(&mut self, random: &mut Random, call: u64) -> bool {
-        if random.below(4) > 0 {
-            let handler = random.of(&[ECHO, ECHO, LONG]);
-            let header = Header::new(Kind::Request, handler, call, 7);
-            return self.message(0, header, b"its own");
-        }
-        // A long one: the server fetches it from this peer's memory, and answers in its own.
-        let own = self.pair.inlet.remote();
-        let descriptor = Descriptor {
-            address: own.address,
-            length: random.of(&[5000, 60_000]),
-            key: own.key.0,
-        };
-        let payload = descriptor.encode();
-        let header = Header::new(Kind::LongRequest, ECHO, call, payload.len());
+impl<D: Device> Peer<D> for Sent<D> {
+    fn pair(&mut self) -> &mut Pair<D> {
+        &mut self.pair
+    }
+
+    fn grants(&self) -> Vec<Grant> {
+        vec![self.inlet]
+    }
+
+    fn honest(&mut self, random: &mut Random, call: u64) -> bool {
+        let (kind, handler, payload) = valid_call(random, self.pair.inlet.remote());
+        let header = Header::new(kind, handler, call, payload.len());
         self.message(0, header, &payload)
     }
 
     /// Sends a message that is almost valid, or noise.
-    pub(crate) fn misbehave(&mut self, random: &mut Random) -> bool {
+    fn misbehave(&mut self, random: &mut Random) -> bool {
         let call = random.next();
         let word = random.of(&[0, 1, u64::from(u32::MAX), call, 1 << 32]);
         let length = random.of(&[0, 1, 24, 700]);

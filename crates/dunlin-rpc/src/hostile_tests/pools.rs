@@ -4,6 +4,7 @@
 use super::*;
 use crate::channel::pool::block_bytes;
 use crate::channel::pool::{CALLS, ENTRY_NOTICE};
+use crate::hostile::peer::Peer;
 use crate::hostile::pool::{EAGER, NOTIFICATIONS};
 
 type Guest = crate::hostile::pool::Guest<ShmDevice>;
