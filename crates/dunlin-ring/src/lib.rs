@@ -81,8 +81,11 @@ pub use link::{Polled, Request, RingLink, NAMELESS};
 pub use memory::Message;
 pub use offer::{Offer, OFFER_BYTES, OFFER_NUMBERS};
 pub use producer::{Producer, ProducerCore, Reservation};
-/// What posting a request, and taking completions, costs a simulated core: for implementations of [`RingLink`].
-#[doc(hidden)]
-pub const EFFORT: [dunlin_verbs::Work; 2] = [effort::REQUEST, effort::COMPLETED];
-
 pub use stream::{stream_config, Stream, StreamOffer, UnconnectedStream, STREAM_OFFER_BYTES};
+
+/// The cost of posting a request to a simulated core, for implementations of [`RingLink`].
+#[doc(hidden)]
+pub const POST_EFFORT: dunlin_verbs::Work = effort::REQUEST;
+/// The cost of taking completions, likewise.
+#[doc(hidden)]
+pub const COMPLETION_EFFORT: dunlin_verbs::Work = effort::COMPLETED;

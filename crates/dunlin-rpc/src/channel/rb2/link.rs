@@ -1,7 +1,9 @@
 //! The channel's carrier as the queue pair of its rings.
 
 use dunlin_link::Ticket;
-use dunlin_ring::{Polled, Request, RingError, RingLink, Violation, EFFORT};
+use dunlin_ring::{
+    Polled, Request, RingError, RingLink, Violation, COMPLETION_EFFORT, POST_EFFORT,
+};
 use dunlin_verbs::{Device, QueuePair, RemoteAddress, SendFlags};
 
 use crate::channel::carrier::Carrier;
@@ -55,7 +57,7 @@ unsafe impl<D: Device> RingLink<D> for Carrier<D> {
     fn post(&mut self, requests: &mut [Request<'_, D>], signal: bool) -> Result<(), RingError> {
         let count = requests.len();
         for _ in 0..count {
-            D::charge(EFFORT[0]);
+            D::charge(POST_EFFORT);
         }
         let signal = signal || self.sends.is_signal_due(count);
         if let Some(last) = requests.last_mut().filter(|_| signal) {
@@ -77,7 +79,7 @@ unsafe impl<D: Device> RingLink<D> for Carrier<D> {
         }
         let completed = self.ring_completed.take();
         if completed.is_some() {
-            D::charge(EFFORT[1]);
+            D::charge(COMPLETION_EFFORT);
         }
         Ok(Polled {
             completed,
