@@ -5,7 +5,7 @@
 use dunlin_link::WAKE_RECEIVES;
 use dunlin_verbs::{
     Access, ConnectAttributes, Device, Placement, QueuePair, QueuePairConfig, ReceiveQueue,
-    ReceiveRequest, Transport, Verbs,
+    Transport, Verbs,
 };
 
 use crate::config::RingConfig;
@@ -13,7 +13,7 @@ use crate::consumer::Consumer;
 use crate::cores::{EndMemory, UnconnectedConsumerCore, UnconnectedProducerCore};
 use crate::design::{Design, HeadSync, TailSync};
 use crate::error::ConfigError;
-use crate::link::{Link, RingLink, Sleeping, SEND_REQUESTS};
+use crate::link::{Link, Sleeping, SEND_REQUESTS};
 use crate::offer::{Offer, Role};
 use crate::producer::Producer;
 
@@ -67,23 +67,13 @@ impl<D: Device> End<D> {
         let mut granted = Access::REMOTE_WRITE;
         granted.set(Access::REMOTE_READ, pulls && role == Role::Consumer);
         queue_pair.to_init(granted)?;
-        if notified && role == Role::Consumer {
-            for _ in 0..receives {
-                let request = ReceiveRequest {
-                    id: 0,
-                    segments: &[],
-                };
-                queue_pair
-                    .post_receive(&[request])
-                    .map_err(|error| ConfigError::Unsupported {
-                        device: attributes.name.clone(),
-                        what: error.to_string(),
-                    })?;
-            }
-        }
         let mut link = Link::new(queue_pair, completions);
-        if wakes {
-            link.expect_immediates(WAKE_RECEIVES);
+        if wakes || (notified && role == Role::Consumer) {
+            link.post_receives(receives)
+                .map_err(|error| ConfigError::Unsupported {
+                    device: attributes.name.clone(),
+                    what: error.to_string(),
+                })?;
         }
         Ok(Self {
             link,

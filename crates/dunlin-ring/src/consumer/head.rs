@@ -2,13 +2,13 @@
 
 use std::sync::atomic::{fence, Ordering};
 
-use dunlin_verbs::{Device, Operation, Payload, Region, SendFlags, SendRequest, Work};
+use dunlin_verbs::{Device, Region, Work};
 
 use super::ConsumerCore;
 use crate::design::{HeadSync, TailSync};
 use crate::effort;
 use crate::error::RingError;
-use crate::link::{RingLink, NAMELESS};
+use crate::link::{write_inline, RingLink, NAMELESS};
 
 impl<D: Device> ConsumerCore<D> {
     /// Frees the units of a message.
@@ -58,13 +58,7 @@ impl<D: Device> ConsumerCore<D> {
                 return Ok(());
             }
         }
-        let write = Operation::Write {
-            remote: self.peer_head,
-            immediate: None,
-        };
-        let payload = Payload::Inline(&head);
-        let request = SendRequest::new(NAMELESS, write, payload, SendFlags::empty());
-        if link.post(&mut [request], false).is_ok() {
+        if write_inline(link, self.peer_head, &head, (NAMELESS, false)).is_ok() {
             self.receiver.pushed();
             let _ = link.wake_if_asleep(NAMELESS);
         }

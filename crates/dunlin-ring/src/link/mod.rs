@@ -10,8 +10,8 @@ use dunlin_link::{Ended, SendQueue, Ticket};
 use dunlin_verbs::process::Generation;
 use dunlin_verbs::{
     Completion, CompletionQueue, CompletionQueueError, CompletionStatus, Device, Operation,
-    Payload, PostErrorKind, QueuePair, QueuePairState, ReceiveRequest, RemoteAddress, SendFlags,
-    SendRequest,
+    Payload, PostError, PostErrorKind, QueuePair, QueuePairState, ReceiveRequest, RemoteAddress,
+    SendFlags, SendRequest,
 };
 
 use crate::effort;
@@ -124,6 +124,22 @@ pub(crate) struct Link<D: Device> {
 /// A work request of this device.
 pub type Request<'a, D> = SendRequest<'a, <D as Device>::Region, <D as Device>::AddressHandle>;
 
+/// Posts a WRITE of a few bytes, inline; name and signal as for [`RingLink::post`].
+#[inline(always)]
+pub(crate) fn write_inline<D: Device>(
+    link: &mut impl RingLink<D>,
+    remote: RemoteAddress,
+    bytes: &[u8],
+    (name, signal): (u64, bool),
+) -> Result<(), RingError> {
+    let write = Operation::Write {
+        remote,
+        immediate: None,
+    };
+    let request = SendRequest::new(name, write, Payload::Inline(bytes), SendFlags::empty());
+    link.post(&mut [request], signal)
+}
+
 impl<D: Device> Link<D> {
     pub(crate) fn new(queue_pair: D::QueuePair, completions: D::CompletionQueue) -> Self {
         Self {
@@ -137,6 +153,18 @@ impl<D: Device> Link<D> {
             probe: None,
             sleeping: None,
         }
+    }
+
+    /// Posts RECEIVEs without memory: for wake-ups, and for WRITEs with immediate data.
+    ///
+    /// # Errors
+    /// When the queue pair does not accept one.
+    pub(crate) fn post_receives(&mut self, count: usize) -> Result<(), PostError> {
+        let request = ReceiveRequest {
+            id: NAMELESS,
+            segments: &[],
+        };
+        (0..count).try_for_each(|_| self.queue_pair.post_receive(&[request]))
     }
 
     #[cold]
@@ -185,12 +213,7 @@ impl<D: Device> Link<D> {
         if self.is_probing() || !self.has_entries(1) {
             return Ok(());
         }
-        let write = Operation::Write {
-            remote,
-            immediate: None,
-        };
-        let request = SendRequest::new(name, write, Payload::Inline(&[]), SendFlags::empty());
-        self.post(&mut [request], true)?;
+        write_inline(self, remote, &[], (name, true))?;
         self.probe = Some(self.sends.last());
         Ok(())
     }
@@ -311,16 +334,8 @@ unsafe impl<D: Device> RingLink<D> for Link<D> {
     }
 
     fn expect_immediates(&mut self, count: usize) {
-        for _ in 0..count {
-            let request = ReceiveRequest {
-                id: NAMELESS,
-                segments: &[],
-            };
-            if self.queue_pair.post_receive(&[request]).is_err() {
-                // The queue pair is in error, which the next poll finds.
-                break;
-            }
-        }
+        // A queue pair in error is detected by the next poll.
+        let _ = self.post_receives(count);
     }
 
     #[inline(always)]

@@ -1,10 +1,10 @@
 //! Closing a ring: a separate word that is sent behind everything else.
 
-use dunlin_verbs::{Device, Operation, Payload, SendFlags, SendRequest};
+use dunlin_verbs::Device;
 
 use super::ProducerCore;
 use crate::error::RingError;
-use crate::link::{Link, RingLink};
+use crate::link::{write_inline, Link, RingLink};
 
 /// The progress of a close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,12 +60,7 @@ impl<D: Device> ProducerCore<D> {
         // That word is also the name of the request, which no message has.
         let name = self.sender.tail() + 1;
         let word = name.to_le_bytes();
-        let write = Operation::Write {
-            remote: self.places.end,
-            immediate: None,
-        };
-        let request = SendRequest::new(name, write, Payload::Inline(&word), SendFlags::empty());
-        link.post(&mut [request], true)?;
+        write_inline(link, self.places.end, &word, (name, true))?;
         self.close = Close::Told;
         link.wake_if_asleep(self.sender.tail())
     }

@@ -28,13 +28,17 @@ impl<D: Device> ProducerCore<D> {
             .plus(self.geometry.offset(position) as u64);
         let length_last = self.design.tail_sync == TailSync::PollLength;
         let first = if length_last { HEADER_BYTES } else { 0 };
+        let inline = whole - first <= self.inline_bytes;
+        let to = position + units;
+        // The only buffer of a design without an array is free again when its WRITE is complete.
+        let staged = !self.design.mirrored && !inline;
+        let signal = self.signals_at(to, staged);
         let (region, at) = self.local.place(offset);
         let segment = [Segment {
             region,
             offset: at + first,
             length: whole - first,
         }];
-        let inline = whole - first <= self.inline_bytes;
         let payload = if inline {
             Payload::Inline(self.local.bytes(offset + first, whole - first))
         } else {
@@ -46,23 +50,15 @@ impl<D: Device> ProducerCore<D> {
         };
         let none = SendFlags::empty();
         let header = self.local.bytes(offset, HEADER_BYTES);
-        let to = position + units;
         // The length is sent inline, so the request that writes it does not read the array any more.
         let mut list: [Request<'_, D>; 2] = [
             SendRequest::new(to, write(remote.plus(first as u64)), payload, none),
             SendRequest::new(to, write(remote), Payload::Inline(header), none),
         ];
         let used = if length_last { 2 } else { 1 };
-        // The only buffer of a design without an array is free again when its WRITE is complete.
-        let staged = !self.design.mirrored && !inline;
-        let far = to - self.signaled_tail >= self.geometry.units / 4;
         // One doorbell each, as for every message without batching.
         for (index, request) in list[..used].chunks_mut(1).enumerate() {
-            let signal = (staged || far) && index + 1 == used;
-            link.post(request, signal)?;
-        }
-        if staged || far {
-            self.signaled_tail = to;
+            link.post(request, signal && index + 1 == used)?;
         }
         self.staged = staged;
         self.sender.wrote(units);

@@ -10,7 +10,7 @@ use crate::design::HeadSync;
 use crate::error::{RingError, SendError};
 use crate::framing;
 use crate::framing::HEADER_BYTES;
-use crate::link::RingLink;
+use crate::link::{write_inline, RingLink};
 
 impl<D: Device> ProducerCore<D> {
     /// Whether a message of this length may find room, as far as one poll can tell. Only where the head is pushed.
@@ -204,15 +204,10 @@ impl<D: Device> ProducerCore<D> {
             place.copy_from_slice(&framing::SKIP);
         }
         if self.design.polls_messages() {
-            let remote = self.geometry.offset(self.sender.tail());
-            let write = Operation::Write {
-                remote: self.places.array.plus(remote as u64),
-                immediate: None,
-            };
-            let payload = Payload::Inline(&framing::SKIP);
+            let offset = self.geometry.offset(self.sender.tail());
+            let remote = self.places.array.plus(offset as u64);
             let name = self.sender.esc_tail();
-            let request = SendRequest::new(name, write, payload, SendFlags::empty());
-            link.post(&mut [request], false)?;
+            write_inline(link, remote, &framing::SKIP, (name, false))?;
             self.sender.wrote(skip);
             self.told(self.sender.tail());
             return Ok(());

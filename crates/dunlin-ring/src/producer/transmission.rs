@@ -72,6 +72,7 @@ impl<D: Device> ProducerCore<D> {
             return Ok(true);
         }
         D::charge(effort::HANDED_OVER);
+        let signal = self.signals_at(to, advance && self.signals_advancement());
         let until_end = (self.geometry.units - self.geometry.index(from)) as usize;
         let pieces = [
             (self.geometry.offset(from), count.min(until_end) * unit),
@@ -118,11 +119,6 @@ impl<D: Device> ProducerCore<D> {
             };
             SendRequest::new(until, write, payload, none)
         };
-        let far = to - self.signaled_tail >= self.geometry.units / 4;
-        let signal = far || (advance && self.signals_advancement());
-        if signal {
-            self.signaled_tail = to;
-        }
         // Slots and tail are posted separately (Algorithm 1, lines 7 and 12): a NIC takes a short request with its
         // doorbell, but fetches those of a list from memory, which costs another round trip over PCIe. A WRITE that
         // merely wraps around is posted as a list.
@@ -180,6 +176,16 @@ impl<D: Device> ProducerCore<D> {
         let remote = self.places.array.plus(offset as u64);
         link.expect_write(remote, length);
         Ok(())
+    }
+
+    /// Whether the request that ends at `to` is signaled: if `wanted`, or to learn in time which slots are free again.
+    #[inline(always)]
+    pub(super) fn signals_at(&mut self, to: u64, wanted: bool) -> bool {
+        let signal = wanted || to - self.signaled_tail >= self.geometry.units / 4;
+        if signal {
+            self.signaled_tail = to;
+        }
+        signal
     }
 
     /// Whether pointer advancements are signaled: for the elastic threshold, and where WRITEs in flight are counted.
