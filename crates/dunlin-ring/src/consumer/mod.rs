@@ -152,6 +152,27 @@ impl<D: Device> ConsumerCore<D> {
         Ok(count)
     }
 
+    /// Passes the next message to `read`, if it has arrived, and then those behind it that are known to have arrived, as
+    /// long as each occupies a single slot. Returns their number, at most `most`, which is at least one.
+    ///
+    /// # Errors
+    /// As for [`Consumer::receive`].
+    #[inline]
+    pub fn receive_run(
+        &mut self,
+        link: &mut impl RingLink<D>,
+        most: usize,
+        mut read: impl FnMut(Message<'_>),
+    ) -> Result<Received<usize>, RingError> {
+        Ok(match self.receive(link, &mut read)? {
+            Received::Message(()) => {
+                Received::Message(1 + self.read_run(link, most.saturating_sub(1), &mut read)?)
+            }
+            Received::Empty => Received::Empty,
+            Received::End => Received::End,
+        })
+    }
+
     /// Whether the next message has arrived, as far as one poll can tell. Only where the tail is a word in memory.
     #[inline]
     pub fn has_arrived(&self) -> bool {

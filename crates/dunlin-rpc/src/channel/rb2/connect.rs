@@ -10,6 +10,7 @@ use dunlin_ring::{
 };
 use dunlin_verbs::{Device, EndpointAddress, Region, VerbsError};
 
+use super::taken::Taken;
 use super::Rb2Channel;
 use crate::channel::carrier::{Inlet, Peer, Receiving, UnconnectedCarrier};
 use crate::channel::message::HEADER_BYTES;
@@ -166,7 +167,7 @@ impl<D: Device> Unconnected<D> {
         let own_eager = carrier.config().eager_bytes;
         Ok(Rb2Channel {
             eager_bytes: theirs.eager.min(own_eager).min(fits - HEADER_BYTES),
-            received: vec![0; HEADER_BYTES + own_eager].into(),
+            taken: Taken::new(HEADER_BYTES + own_eager, SLOT_BYTES),
             carrier,
             producer,
             consumer,

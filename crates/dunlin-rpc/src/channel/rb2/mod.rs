@@ -1,6 +1,6 @@
 //! Messages through RB²'s distributed ring buffer, one for each direction, on the channel's own queue pair: the ring as
 //! the layer under an RPC (RB² §I, §VI). `dunlin-ring` has the ring; this module makes messages in its slots, and
-//! copies them out of the peer's.
+//! copies those that have arrived together out of the peer's.
 //!
 //! ```text
 //! a ring's message:  header 16 B | payload
@@ -12,7 +12,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use dunlin_ring::{ConsumerCore, ProducerCore, Received, RingError, SendError};
+use dunlin_ring::{ConsumerCore, Message, ProducerCore, Received, RingError, SendError};
 use dunlin_verbs::{Device, QueuePair, QueuePairState, Work};
 
 use super::carrier::Carrier;
@@ -22,6 +22,9 @@ use crate::effort;
 
 mod connect;
 mod link;
+mod taken;
+
+use taken::Taken;
 
 /// Two rings of RB² over one queue pair.
 #[derive(Debug)]
@@ -31,8 +34,7 @@ pub(crate) struct Rb2Channel<D: Device> {
     consumer: ConsumerCore<D>,
     /// Maximum length of a payload that is sent with its message.
     eager_bytes: usize,
-    /// The last received message: the peer may change the ring at any time.
-    received: Box<[u8]>,
+    taken: Taken,
 }
 
 impl<D: Device> Deref for Rb2Channel<D> {
@@ -74,6 +76,33 @@ impl<D: Device> Rb2Channel<D> {
             // The next flush reports it.
             self.fail_by(error);
         }
+    }
+
+    /// Takes the messages that have arrived out of the ring, in place of the last ones. `false`: there are none.
+    #[inline]
+    fn take(&mut self) -> Result<bool, ChannelError> {
+        let taken = &mut self.taken;
+        taken.clear();
+        let mut fit = true;
+        let copy = |message: Message<'_>| fit &= taken.copy(message);
+        match self
+            .consumer
+            .receive_run(&mut self.carrier, taken::MOST, copy)
+        {
+            Ok(Received::Message(_)) if fit => {}
+            Ok(Received::Message(_)) => return Err(self.violated("a message longer than agreed")),
+            Ok(Received::Empty) => {
+                self.catch_up()?;
+                return Ok(false);
+            }
+            Ok(Received::End) => return Err(self.violated("the end of a ring that does not end")),
+            Err(error) => return Err(self.fail_by(error)),
+        }
+        D::charge(Work::Arrived);
+        D::charge(Work::Copy(self.taken.bytes()));
+        self.carrier.met = true;
+        self.note_push();
+        Ok(true)
     }
 
     /// To be called after a poll without success.
@@ -143,8 +172,7 @@ impl<D: Device> Channel for Rb2Channel<D> {
             true => &mut self.producer.next(HEADER_BYTES + self.eager_bytes)[HEADER_BYTES..],
             false => &mut [],
         };
-        let payload = &self.received[HEADER_BYTES..][..header.length as usize];
-        (payload, place, self.carrier.exports())
+        (self.taken.payload(header), place, self.carrier.exports())
     }
 
     #[inline]
@@ -180,43 +208,22 @@ impl<D: Device> Channel for Rb2Channel<D> {
 
     #[inline]
     fn receive(&mut self) -> Result<Option<Header>, ChannelError> {
-        let target = &mut self.received;
-        let taken = self.consumer.receive(&mut self.carrier, |message| {
-            let copy = target.get_mut(..message.len())?;
-            message.read(0, copy);
-            Some(copy.len())
-        });
-        let length = match taken {
-            Ok(Received::Message(Some(length))) => length,
-            Ok(Received::Empty) => {
-                self.catch_up()?;
-                return Ok(None);
-            }
-            Ok(Received::Message(None)) => {
-                return Err(self.violated("a message longer than agreed"))
-            }
-            Ok(Received::End) => return Err(self.violated("the end of a ring that does not end")),
-            Err(error) => return Err(self.fail_by(error)),
-        };
-        D::charge(effort::OPENED);
-        D::charge(Work::Arrived);
-        D::charge(Work::Copy(length));
-        self.carrier.met = true;
-        self.note_push();
-        match parse(&self.received[..length]) {
-            Ok(header) => Ok(Some(header)),
-            Err(what) => Err(self.violated(what)),
+        if self.taken.is_empty() && !self.take()? {
+            return Ok(None);
         }
+        D::charge(effort::OPENED);
+        let next = self.taken.next();
+        next.map(Some).map_err(|what| self.violated(what))
     }
 
     #[inline]
     fn payload(&self, header: Header) -> &[u8] {
-        &self.received[HEADER_BYTES..][..header.length as usize]
+        self.taken.payload(header)
     }
 
     #[inline]
     fn has_arrival(&self) -> bool {
-        self.consumer.has_arrived()
+        !self.taken.is_empty() || self.consumer.has_arrived()
     }
 
     fn may_have_room(&self) -> bool {
@@ -227,7 +234,7 @@ impl<D: Device> Channel for Rb2Channel<D> {
     #[inline]
     fn is_idle(&self) -> bool {
         let carrier = &self.carrier;
-        !self.consumer.has_arrived()
+        !self.has_arrival()
             && !carrier.is_short()
             && !carrier.is_fetching()
             && !carrier.has_one_sided()
@@ -260,34 +267,5 @@ impl<D: Device> Rb2Channel<D> {
     #[cold]
     fn violated(&mut self, what: &'static str) -> ChannelError {
         self.carrier.fail(ChannelError::violation(what))
-    }
-}
-
-/// Decodes the header of a message.
-fn parse(message: &[u8]) -> Result<Header, &'static str> {
-    let (header, payload) = message
-        .split_first_chunk()
-        .ok_or("a message without a header")?;
-    let header = Header::read(header).ok_or("a message of an unknown kind")?;
-    match header.length as usize == payload.len() {
-        true => Ok(header),
-        false => Err("a message whose length is not that of its payload"),
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn hostile_bytes_are_refused_or_whole(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
-            if let Ok(header) = parse(&bytes) {
-                prop_assert_eq!(HEADER_BYTES + header.length as usize, bytes.len());
-                prop_assert_eq!(&header.encode()[..], &bytes[..HEADER_BYTES]);
-            }
-        }
     }
 }
