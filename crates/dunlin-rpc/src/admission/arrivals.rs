@@ -1,30 +1,66 @@
-//! Counts of arrived requests and messages: written by the poller that takes them, read by the scheduler.
+//! Counts that pollers write and the scheduler reads: of requests and messages that have arrived, and of passes.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// Number of requests that have arrived, and of the messages that carried them, modulo 2^32: now, and when they were
-/// last read.
+/// Two totals, modulo 2^32: now, and when they were last read.
 #[derive(Debug, Default)]
-pub(super) struct Arrivals {
-    came: [AtomicU32; 2],
+struct Totals {
+    now: [AtomicU32; 2],
     seen: [AtomicU32; 2],
 }
+
+impl Totals {
+    /// Sets them; called only by the poller.
+    #[inline]
+    fn set(&self, totals: [u32; 2]) {
+        for (now, total) in self.now.iter().zip(totals) {
+            now.store(total, Ordering::Relaxed);
+        }
+    }
+
+    /// What was added since the last call, which is the scheduler's.
+    fn look(&self) -> [u64; 2] {
+        [0, 1].map(|i| {
+            let now = self.now[i].load(Ordering::Relaxed);
+            let before = self.seen[i].swap(now, Ordering::Relaxed);
+            now.wrapping_sub(before).into()
+        })
+    }
+}
+
+/// Number of requests that have arrived, and of the messages that carried them.
+#[derive(Debug, Default)]
+pub(super) struct Arrivals(Totals);
 
 impl Arrivals {
     /// Sets the totals of requests and messages; called only by the poller.
     #[inline]
     pub(super) fn came(&self, requests: u32, messages: u32) {
-        self.came[0].store(requests, Ordering::Relaxed);
-        self.came[1].store(messages, Ordering::Relaxed);
+        self.0.set([requests, messages]);
     }
 
     /// Requests and messages since the last call, which is the scheduler's.
     pub(super) fn look(&self) -> [u64; 2] {
-        [0, 1].map(|i| {
-            let now = self.came[i].load(Ordering::Relaxed);
-            let before = self.seen[i].swap(now, Ordering::Relaxed);
-            now.wrapping_sub(before).into()
-        })
+        self.0.look()
+    }
+}
+
+/// Number of passes of a polling thread that found work, and of those that found none.
+#[derive(Debug, Default)]
+pub(crate) struct Passes(Totals);
+
+impl Passes {
+    /// Counts a pass; called only by the polling thread.
+    #[inline]
+    pub(crate) fn passed(&self, found: bool) {
+        let total = &self.0.now[usize::from(!found)];
+        let more = total.load(Ordering::Relaxed).wrapping_add(1);
+        total.store(more, Ordering::Relaxed);
+    }
+
+    /// Passes with and without work since the last call, which is the scheduler's.
+    pub(super) fn look(&self) -> [u64; 2] {
+        self.0.look()
     }
 }
 

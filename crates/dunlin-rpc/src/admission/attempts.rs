@@ -6,6 +6,9 @@
 //! threads with many outstanding calls send them in *fuller* messages ([`crate::sharing::thread_port`]), and that
 //! clients share *fewer* active queue pairs ([`super::redistribution`]).
 //!
+//! The server's pollers can be the bottleneck, too, which shows in passes that all find work. Each message costs them
+//! time, so the same two are tried then, and what saves messages below.
+//!
 //! A NIC with spare capacity can send more messages than arrive. So the answers to a message of many requests may go in
 //! two messages: the first *sooner*, while the handlers of the others run. Threads with one outstanding call each that
 //! were answered by the same message can send together again ([`crate::sharing::engine`]), if the first waits a moment
@@ -165,6 +168,8 @@ pub(super) struct Came {
     pub(super) threads: f64,
     /// Whether there are queue pairs that are not active.
     pub(super) has_spare: bool,
+    /// Whether nearly all passes of the polling threads found work.
+    pub(super) pollers_are_busy: bool,
 }
 
 /// See the module.
@@ -304,6 +309,7 @@ impl Attempts {
 
     /// Makes an attempt, if one is worthwhile when messages are this fraction of the device's message rate.
     fn begin(&mut self, part: f64, came: Came) {
+        let busy = came.pollers_are_busy;
         let to_try: &[Means] = match self.sends_datagrams() {
             true => &[Means::Datagrams],
             false => &Means::ALL,
@@ -311,15 +317,25 @@ impl Attempts {
         for &means in to_try {
             let (step, looks) = (self.steps[means as usize], means.looks().1);
             let has_reason = match means {
-                Means::Fuller => part > FULL,
+                Means::Fuller => part > FULL || (busy && self.degree < MANY),
                 // The remaining ones have fewer messages in flight, which does not mean that there is capacity.
-                Means::Fewer => part > FULL * FEWER[step] && self.steps[Means::More as usize] == 0,
-                Means::Sooner => part <= FULL && self.degree >= MANY,
+                Means::Fewer => {
+                    (part > FULL * FEWER[step] || busy) && self.steps[Means::More as usize] == 0
+                }
+                // The requests of one thread that are answered apart stay apart, so halves must be many.
+                Means::Sooner => {
+                    let many = if came.threads < ALONE {
+                        2.0 * MANY
+                    } else {
+                        MANY
+                    };
+                    part <= FULL && !busy && self.degree >= many
+                }
                 // A message that already carries many requests gains little from more senders.
-                Means::Rejoined => part > BUSY && self.degree < MANY,
+                Means::Rejoined => (part > BUSY || busy) && self.degree < MANY,
                 Means::Datagrams => {
                     self.datagrams == Datagrams::WhenTheyPay
-                        && part > BUSY
+                        && (part > BUSY || busy)
                         && came.threads < ALONE
                         && came.requests > 0
                 }

@@ -15,7 +15,7 @@ pub(crate) mod redistribution;
 pub(crate) mod scheduler;
 mod senders;
 
-pub(crate) use arrivals::DatagramShare;
+pub(crate) use arrivals::{DatagramShare, Passes};
 pub use redistribution::{LaneUse, SenderReport};
 
 /// Names of the parameters for admission that client and server exchange when a lane begins: the sender that it belongs

@@ -15,7 +15,7 @@ use std::time::Duration;
 use dunlin_verbs::thread::{self, Running};
 use serde::{Deserialize, Serialize};
 
-use super::arrivals::DatagramShare;
+use super::arrivals::{DatagramShare, Passes};
 use super::attempts::Attempts;
 use super::lane_share::LaneShare;
 use super::senders::{active, Senders};
@@ -185,6 +185,11 @@ impl Admission {
         share.wanted.store(wanted, Ordering::Relaxed);
         senders.datagrams.push(Arc::clone(&share));
         share
+    }
+
+    /// Watches the passes of these polling threads.
+    pub(crate) fn watch(&self, passes: Vec<Arc<Passes>>) {
+        self.lock().passes = passes;
     }
 
     /// Removes a lane that has ended. Its sender keeps at least one that is active.

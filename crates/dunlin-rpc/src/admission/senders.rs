@@ -8,10 +8,13 @@ use std::sync::Arc;
 
 use dunlin_verbs::thread::Running;
 
-use super::arrivals::DatagramShare;
+use super::arrivals::{DatagramShare, Passes};
 use super::attempts::{Attempts, Came};
 use super::lane_share::LaneShare;
 use super::scheduler::{distribute, newcomers_share, Load};
+
+/// Pollers count as busy if at most one pass in this many finds nothing.
+const IDLE_PART: u64 = 16;
 
 /// The senders, by the ids by which they join.
 #[derive(Default)]
@@ -21,6 +24,8 @@ pub(super) struct Senders {
     pub(super) dormant: BTreeMap<u64, bool>,
     /// The shared state of the pollers of datagram queue pairs.
     pub(super) datagrams: Vec<Arc<DatagramShare>>,
+    /// The passes of the polling threads.
+    pub(super) passes: Vec<Arc<Passes>>,
     /// Whether requests have come by datagrams in this interval.
     pub(super) by_datagrams: bool,
     /// What clients are asked for while the device of the lanes is at its limit.
@@ -83,6 +88,11 @@ impl Senders {
             came.threads += messages as f64;
         }
         came.threads /= came.messages.max(1) as f64;
+        let passes = self.passes.iter().map(|thread| thread.look());
+        let [worked, idle] = passes.fold([0; 2], |sum, [worked, idle]| {
+            [sum[0] + worked, sum[1] + idle]
+        });
+        came.pollers_are_busy = worked > IDLE_PART * idle;
         came
     }
 

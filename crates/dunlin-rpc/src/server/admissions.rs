@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dunlin_verbs::{CompletionChannel, Device, Placement, Verbs};
 
-use super::service::ServiceSetup;
+use super::polling::PollingThreads;
 use crate::admission::credits::{CREDITS, CREDITS_OF_FEW, CREDITS_OF_MEMORY};
 use crate::admission::redistribution::{Admission, SenderReport};
 use crate::admission::{active_for, FEW_PARAMETER};
@@ -24,12 +24,10 @@ pub(super) fn wants_few(parameters: &Parameters) -> bool {
 }
 
 impl Admissions {
-    /// Makes the schedulers of a device whose pollers sleep on these channels.
-    pub(super) fn new<D: Device>(
-        device: &D,
-        setup: &ServiceSetup,
-        pollers: Vec<D::CompletionChannel>,
-    ) -> Self {
+    /// Makes the schedulers of a device that these threads poll.
+    pub(super) fn new<D: Device>(polling: &PollingThreads<D>) -> Self {
+        let PollingThreads { device, setup, .. } = polling;
+        let pollers: Vec<_> = (0..setup.pollers).map(|i| polling.wake(i)).collect();
         let attributes = device.attributes();
         let has_datagrams = attributes.transports.ud.contains(Verbs::SEND) && attributes.lossless;
         let datagrams = match has_datagrams {
@@ -58,9 +56,11 @@ impl Admissions {
             false => (CREDITS, most),
         };
         let few_active = setup.most_active.min(active_for(takes));
+        let few = admission(few_active, credits(CREDITS_OF_FEW), takes);
+        few.watch(polling.passes());
         Self {
             many: admission(setup.most_active, credits(CREDITS), None),
-            few: admission(few_active, credits(CREDITS_OF_FEW), takes),
+            few,
         }
     }
 

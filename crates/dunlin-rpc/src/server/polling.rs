@@ -13,6 +13,7 @@ use super::service::ServiceSetup;
 use super::thread_task::ThreadTask;
 use super::threads::{wait_for, Arrivals};
 use super::workers::{self, WorkerQueue};
+use crate::admission::Passes;
 use crate::error::ServeError;
 
 /// Makes, on the thread, what serves the clients of one kind there.
@@ -34,6 +35,7 @@ struct Thread<W> {
     wake: W,
     joining: Mutex<Joining>,
     has_joining: AtomicBool,
+    passes: Arc<Passes>,
 }
 
 /// What is to be served on the thread in addition.
@@ -73,6 +75,7 @@ impl<D: Device> PollingThreads<D> {
                 wake: device.create_completion_channel()?,
                 joining: Mutex::default(),
                 has_joining: AtomicBool::new(false),
+                passes: Arc::default(),
             }))
         };
         let threads = (0..setup.pollers).map(new).collect::<Result<_, _>>()?;
@@ -93,6 +96,12 @@ impl<D: Device> PollingThreads<D> {
     /// What the thread with this number sleeps on.
     pub(super) fn wake(&self, index: usize) -> D::CompletionChannel {
         self.threads[index].wake.clone()
+    }
+
+    /// The counts of all threads' passes.
+    pub(super) fn passes(&self) -> Vec<Arc<Passes>> {
+        let all = self.threads.iter();
+        all.map(|thread| Arc::clone(&thread.passes)).collect()
     }
 
     /// Serves a kind of clients on the thread with this number, which is started for the first kind.
@@ -263,6 +272,7 @@ impl<R: Rounds, W> Rounds for All<R, W> {
         if work == 0 {
             work = self.pass_quiet();
         }
+        self.thread.passes.passed(work > 0);
         work
     }
 

@@ -132,8 +132,7 @@ impl<D: Device> DeviceService<D> {
         let (threads, regions) = (|| Arc::clone(&polling), || Arc::clone(&regions));
         let rings = ConnectionService::new(threads(), regions());
         rings.started()?;
-        let pollers = (0..setup.pollers).map(|index| polling.wake(index));
-        let admissions = Admissions::new(device, setup, pollers.collect());
+        let admissions = Admissions::new(&polling);
         Ok(Self {
             datagrams: DatagramService::new(threads(), Arc::clone(admissions.few())),
             pools: PoolService::new(threads(), regions()),

@@ -255,8 +255,8 @@ impl Handle {
         (lanes, Err(ConnectError::Shared(error)))
     }
 
-    /// Chooses the lane of a new thread: a random one if threads are moved later (FLOCK §5.2), otherwise the one with
-    /// the fewest threads.
+    /// Chooses the lane of a new thread: a random one if all threads are moved in each interval (FLOCK §5.2), otherwise
+    /// the one with the fewest threads, where it may stay.
     fn choose(&self, lanes: &mut LaneTable) -> usize {
         lanes.random = lanes
             .random
@@ -264,7 +264,7 @@ impl Handle {
             .wrapping_add(1_442_695_040_888_963_407);
         let random = (lanes.random >> 33) as usize;
         let usable = usable(&lanes.entries);
-        let chosen = if self.sharing.moves != Moves::Never {
+        let chosen = if self.sharing.moves == Moves::EachInterval {
             usable.get(random % usable.len().max(1))
         } else {
             usable

@@ -20,6 +20,7 @@ struct Load {
     /// Threads per message, and whether there are more queue pairs.
     threads: f64,
     has_spare: bool,
+    pollers_are_busy: bool,
 }
 
 /// The others in `percent`.
@@ -45,6 +46,7 @@ impl Load {
             unsettled,
             threads: 2.0,
             has_spare: false,
+            pollers_are_busy: false,
         }
     }
 
@@ -61,6 +63,7 @@ impl Load {
             requests,
             threads: self.threads,
             has_spare: self.has_spare,
+            pollers_are_busy: self.pollers_are_busy,
         }
     }
 
@@ -165,6 +168,34 @@ fn answers_leave_sooner_where_that_pays() {
     let mut few = Load::new([[5 * messages; 3]; 3], 5 * messages);
     few.messages = messages;
     assert!(!few.look());
+    // The requests of one thread, and pollers without time for more messages.
+    let none = |change: fn(&mut Load)| {
+        let mut load = Load::new([[9 * messages; 3]; 3], 9 * messages);
+        (load.messages, load.percent[SOONER]) = (messages, [100, 104]);
+        change(&mut load);
+        for _ in 0..200 {
+            load.look();
+            assert_eq!(load.attempts.answered_together(), usize::MAX);
+        }
+    };
+    none(|load| load.threads = 1.0);
+    none(|load| load.pollers_are_busy = true);
+}
+
+/// Pollers, too, can be the bottleneck: whatever saves them messages is worth an attempt then.
+#[test]
+fn busy_pollers_are_a_reason_without_a_busy_nic() {
+    let mut load = Load::new([[100, 103, 106], [106, 110, 113], [112, 116, 120]], 100);
+    load.messages = TAKES / 1000;
+    load.looks(500).settle();
+    assert_eq!(load.steps(), ([0; 2], [0; 4]));
+    load.pollers_are_busy = true;
+    load.looks(500).settle();
+    assert_eq!(load.steps(), ([2; 2], [0; 4]));
+    load.percent[DATAGRAMS] = [100, 110];
+    load.threads = 1.0;
+    load.looks(2048).settle();
+    assert!(load.attempts.sends_datagrams());
 }
 
 #[test]
@@ -285,6 +316,7 @@ fn a_device_of_which_nothing_is_known_is_never_full() {
         requests: u64::MAX,
         threads: 1.0,
         has_spare: true,
+        pollers_are_busy: true,
     };
     let mut attempts = Attempts::new(None, Datagrams::WhenTheyPay);
     assert!(!attempts.see(much, SECOND));
@@ -341,6 +373,7 @@ proptest! {
                 requests,
                 threads: 1.0,
                 has_spare: requests % 2 == 0,
+                pollers_are_busy: requests % 3 == 0,
             };
             let news = attempts.see(came, Duration::from_secs(seconds));
             let moved: usize = before.iter().zip(attempts.steps).map(|(&a, b)| a.abs_diff(b)).sum();
