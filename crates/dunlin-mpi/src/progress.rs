@@ -12,7 +12,7 @@ use crate::peer::Presence;
 use crate::selection::Source;
 use crate::target::{Completed, Lent, LentSend, Outcome};
 use crate::waiting::PROBING;
-use crate::wire::{Fault, NO_CAUSE};
+use crate::wire::{Context, Fault, NO_CAUSE};
 use crate::world::World;
 
 /// Ring messages of one rank that are taken before the next rank has its turn.
@@ -137,32 +137,41 @@ impl World {
         Ok(moved)
     }
 
-    /// Moves messages of this rank to itself.
+    /// Moves messages of this rank to itself. One for which there is neither a receive nor room stays where it is, and
+    /// those behind it are not held in front of it; a receive that matches one of them takes it all the same.
     fn progress_self(&mut self, lent: &mut Lent<'_>) -> bool {
         let mut moved = false;
         let own = self.rank;
-        while let Some(first) = self.peers[own].outbound.pop_front() {
-            if !self.deliver_to_self(&first.bytes, (first.context, first.tag), lent) {
-                self.peers[own].outbound.push_front(first);
-                return moved;
+        let mut messages = std::mem::take(&mut self.peers[own].outbound);
+        let mut may_hold = true;
+        messages.retain_mut(|one| {
+            let about = (one.context, one.tag);
+            let is_delivered = self.deliver_to_self(&one.bytes, about, may_hold, lent);
+            if is_delivered {
+                end_send(one.outcome.take(), Ok(std::mem::take(&mut one.bytes)));
+                moved = true;
             }
-            end_send(first.outcome, Ok(first.bytes));
-            moved = true;
-        }
+            may_hold &= is_delivered;
+            !is_delivered
+        });
+        self.peers[own].outbound = messages;
         let is_own = |send: &mut LentSend<'_>| send.dest == own && !send.is_done;
         if let Some(mut send) = lent.send.take_if(is_own) {
-            send.is_done = self.deliver_to_self(send.bytes, (send.context, send.tag), lent);
+            let about = (send.context, send.tag);
+            send.is_done = self.deliver_to_self(send.bytes, about, may_hold, lent);
             moved |= send.is_done;
             lent.send = Some(send);
         }
         moved
     }
 
-    /// Gives a message of this rank to the receive that it matches, or holds it; false when neither is possible.
+    /// Gives a message of this rank to the receive that it matches, or holds it if it may be held; false when neither
+    /// is possible.
     fn deliver_to_self(
         &mut self,
         bytes: &[u8],
-        (context, tag): (crate::wire::Context, u32),
+        (context, tag): (Context, u32),
+        may_hold: bool,
         lent: &mut Lent<'_>,
     ) -> bool {
         let envelope = Envelope {
@@ -180,7 +189,7 @@ impl World {
             return true;
         }
         let inbound = &mut self.peers[self.rank].inbound;
-        if !inbound.has_room(bytes.len(), self.unexpected_bytes) {
+        if !may_hold || !inbound.has_room(bytes.len(), self.unexpected_bytes) {
             return false;
         }
         inbound.count_held(bytes.len());

@@ -187,7 +187,7 @@ impl World {
             let moved = self.progress(&mut Lent::default());
             // It may be the very message that stays in its ring.
             if let Some(found) = self.find(&pattern) {
-                return Ok(found.status());
+                return Ok(found);
             }
             if moved {
                 wait.found();
@@ -211,7 +211,7 @@ impl World {
         if !self.progress(&mut Lent::default()) {
             self.probe_when_due();
         }
-        Ok(self.find(&pattern).map(Envelope::status))
+        Ok(self.find(&pattern))
     }
 
     fn pattern(&self, source: Source, tag: Tag) -> Result<Pattern, MpiError> {
@@ -225,11 +225,20 @@ impl World {
         })
     }
 
-    /// The first message that matches: an unexpected one, or one that stays in its ring, which came later than those.
-    fn find(&self, pattern: &Pattern) -> Option<&Envelope> {
+    /// The first message that matches: one that is held, or one that came later and for which there was no room, which
+    /// is still in the queue of this rank's messages to itself or in its ring.
+    fn find(&self, pattern: &Pattern) -> Option<Status> {
+        let to_self = self.peers[self.rank].outbound.iter().map(|one| Envelope {
+            context: one.context,
+            source: self.rank,
+            tag: one.tag,
+            bytes: one.bytes.len(),
+        });
         let stalled = self.peers.iter().filter_map(|peer| peer.inbound.stalled());
-        let held = self.matching.find(pattern);
-        held.or_else(|| stalled.into_iter().find(|one| pattern.matches(one)))
+        let mut without_room = to_self.chain(stalled.copied());
+        let held = self.matching.find(pattern).copied();
+        let found = held.or_else(|| without_room.find(|one| pattern.matches(one)));
+        found.as_ref().map(Envelope::status)
     }
 
     pub(crate) fn check_rank(&self, rank: usize) -> Result<(), MpiError> {

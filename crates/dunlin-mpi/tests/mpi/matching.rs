@@ -1,6 +1,6 @@
 //! MPI's matching rules, and the limit of messages that match no receive.
 
-use dunlin_mpi::{run_threads, MpiError, Settings, Source, Tag};
+use dunlin_mpi::{run_threads, MpiError, Settings, Source, Status, Tag};
 
 use crate::{pattern, run};
 
@@ -151,6 +151,34 @@ fn a_receive_behind_too_many_others_fails_instead_of_waiting_for_ever() {
         let mut last = [0];
         world.receive(0, 2, &mut last)?;
         assert_eq!(last, [2]);
+        world.finalize()
+    });
+    assert_eq!(done.unwrap(), [Ok(()), Ok(())]);
+}
+
+/// Whoever probes with a rank that sends nothing beside this one must not wait for it.
+#[test]
+fn messages_to_oneself_without_room_are_found_and_received() {
+    let done = run_threads(2, &limited(), |mut world| {
+        let source = world.rank();
+        // Longer than the limit; what is behind it may not overtake it.
+        let long = world.isend(source, 1, pattern(1, 100_000))?;
+        let short = world.isend(source, 1, pattern(2, 10))?;
+        let other = world.isend(source, 2, Vec::new())?;
+        let status = |tag, bytes| Status { source, tag, bytes };
+        assert_eq!(world.iprobe(source, 1)?, Some(status(1, 100_000)));
+        assert_eq!(world.iprobe(source, 3)?, None);
+        assert_eq!(world.probe(Source::Any, 2)?, status(2, 0));
+        assert_eq!(world.probe(source, 3), Err(MpiError::OnlySelf));
+        // A receive takes the one that it matches, although it is not the first.
+        assert_eq!(world.receive(Source::Any, 2, &mut [])?, status(2, 0));
+        for (seed, bytes) in [(1, 100_000), (2, 10)] {
+            let mut buffer = vec![0; bytes];
+            let received = world.receive(Source::Any, Tag::Any, &mut buffer)?;
+            assert_eq!(received, status(1, bytes));
+            assert!(buffer == pattern(seed, bytes));
+        }
+        assert_eq!(world.wait_all([long, short, other])?.len(), 3);
         world.finalize()
     });
     assert_eq!(done.unwrap(), [Ok(()), Ok(())]);
