@@ -14,13 +14,17 @@ use dunlin_verbs::{EndpointAddress, ENDPOINT_ADDRESS_BYTES};
 use crate::error::JoinError;
 use crate::link::{capabilities, from_numbers, open, to_numbers, Link};
 use crate::settings::Settings;
+use crate::wire::VERSION;
 use crate::world::World;
 
 /// The kind that ranks request in the handshake.
 pub(crate) const KIND: &str = "mpi";
+/// The name of the version among the numbers below.
+const VERSION_NAME: &str = "version";
 /// The numbers by which a rank introduces itself.
 pub(crate) fn introduction(rank: usize, size: usize, settings: &Settings) -> BTreeMap<String, u64> {
     let numbers = [
+        (VERSION_NAME, VERSION),
         ("rank", rank as u64),
         ("size", size as u64),
         ("job", settings.job),
@@ -169,22 +173,35 @@ impl Admission {
                 known: vec![KIND.to_owned()],
             });
         }
-        let number = |name: &str| request.parameters.get(name).copied().unwrap_or(u64::MAX);
+        let own = self.rank;
+        let number = |name: &str| request.parameters.get(name).copied();
+        let said = |number: Option<u64>| number.map_or("none".to_owned(), |one| one.to_string());
+        let named = said(number("rank"));
+        let theirs = number(VERSION_NAME);
+        // First, because the other numbers of another version may mean something else.
+        if theirs != Some(VERSION) {
+            return Err(Refusal::rejected(format!(
+                "rank {own} speaks version {VERSION} of the messages between ranks, rank {named} version {}; start \
+                 all ranks with the same release",
+                said(theirs),
+            )));
+        }
         for (name, ours) in introduction(0, self.size, &self.settings) {
             let theirs = number(&name);
-            if name != "rank" && theirs != ours {
+            if name != "rank" && theirs != Some(ours) {
+                let theirs = said(theirs);
                 return Err(Refusal::rejected(format!(
-                    "the setting `{name}` of the job is {ours} here and {theirs} there"
+                    "the setting `{name}` of the job is {ours} at rank {own} and {theirs} at rank {named}"
                 )));
             }
         }
-        let rank = usize::try_from(number("rank")).unwrap_or(usize::MAX);
-        if rank <= self.rank || rank >= self.size {
+        let rank = number("rank").and_then(|rank| usize::try_from(rank).ok());
+        let Some(rank) = rank.filter(|rank| (own + 1..self.size).contains(rank)) else {
+            let size = self.size;
             return Err(Refusal::rejected(format!(
-                "rank {rank} does not connect to rank {} of {}",
-                self.rank, self.size
+                "rank {named} does not connect to rank {own} of {size}"
             )));
-        }
+        };
         let taken = || Refusal::rejected(format!("rank {rank} has joined already"));
         if self.arrivals.lock()[rank].is_some() {
             return Err(taken());

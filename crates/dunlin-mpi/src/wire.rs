@@ -4,6 +4,9 @@
 //! second. The source is not in it, because a ring belongs to one pair of ranks. The bytes come from another process,
 //! so each field is checked before it is used.
 
+/// The version of what ranks say to each other: of these headers, of the messages while a job assembles, and of which
+/// messages each collective sends. Ranks of different versions do not join. It changes with any of these.
+pub(crate) const VERSION: u64 = 1;
 /// Length of a header in bytes.
 pub(crate) const HEADER_BYTES: usize = 16;
 /// The longest message in bytes, so that lengths stay far from overflow wherever they are added.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dunlin_bootstrap::{dial, DialConfig, OpenRequest};
 use dunlin_mpi::{run_threads, BootstrapError, JoinError, Rendezvous, Secret, Settings, World};
 
 const ANYWHERE: &str = "dunlin://127.0.0.1:0";
@@ -81,6 +82,30 @@ fn differences_are_refused() {
     let address = root.address().to_string();
     assert!(World::join(2, 3, &address, &Settings::default()).is_err());
     assert!(World::join(2, 2, &address, &Settings::default()).is_err());
+}
+
+/// A build whose messages are of another version says so before anything else.
+#[test]
+fn ranks_of_another_version_are_refused_with_both_versions() {
+    let root = Rendezvous::bind(ANYWHERE, 2, &Settings::default()).unwrap();
+    let config = DialConfig {
+        capabilities: dunlin_rpc::capabilities_towards(None).unwrap().0,
+        ..DialConfig::default()
+    };
+    for (theirs, said) in [(Some(77), "77"), (None, "none")] {
+        let parameters = [("rank", Some(1)), ("version", theirs)].into_iter();
+        let parameters = parameters.filter_map(|(name, number)| Some((name.to_owned(), number?)));
+        let dialed = dial(root.address(), &config).unwrap();
+        let refused = dialed.open(OpenRequest {
+            device: String::new(),
+            preset: "mpi".to_owned(),
+            endpoint: dunlin_verbs::EndpointAddress::decode(&[0; 48]),
+            parameters: parameters.collect(),
+        });
+        let refused = refused.unwrap_err().to_string();
+        let versions = format!("version 1 of the messages between ranks, rank 1 version {said}");
+        assert!(refused.contains(&versions), "{refused}");
+    }
 }
 
 #[test]
