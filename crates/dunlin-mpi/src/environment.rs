@@ -90,7 +90,7 @@ fn number<T: FromStr>(name: &'static str) -> Result<Option<T>, JoinError> {
     let parse = |text: String| {
         text.parse().map_err(|_| JoinError::Environment {
             name,
-            why: format!("is `{text}`, which is no number"),
+            why: format!("is `{text}`, which is not a number"),
         })
     };
     text(name)?.map(parse).transpose()

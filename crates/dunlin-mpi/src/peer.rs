@@ -24,8 +24,8 @@ pub(crate) struct Peer {
     /// The device of the link.
     pub(crate) device: Option<String>,
     pub(crate) presence: Presence,
-    /// It takes no more messages, while a message of it that has no place yet is still in its ring.
-    pub(crate) deaf: Option<Loss>,
+    /// Why it takes no more messages, while one that it has sent and for which there is no room is still in its ring.
+    pub(crate) write_loss: Option<Loss>,
     pub(crate) inbound: Inbound,
     pub(crate) outbound: Outbound,
 }
@@ -36,7 +36,7 @@ impl Peer {
             link: None,
             device: None,
             presence: Presence::Here,
-            deaf: None,
+            write_loss: None,
             inbound: Inbound::default(),
             outbound: Outbound::new(),
         }
@@ -44,8 +44,9 @@ impl Peer {
 
     /// The error of a send to this rank, if it takes no more.
     pub(crate) fn cannot_take(&self, rank: usize) -> Option<MpiError> {
-        let deaf = self.deaf.map(|loss| MpiError::RankLost { rank, loss });
-        self.absence(rank).or(deaf)
+        let lost = self.write_loss;
+        let lost = lost.map(|loss| MpiError::RankLost { rank, loss });
+        self.absence(rank).or(lost)
     }
 
     /// The error of a call that needs this rank, if it is gone.

@@ -107,7 +107,7 @@ impl World {
         let (Some(link), outbound) = (&mut peer.link, &mut peer.outbound) else {
             return Ok(false);
         };
-        if peer.deaf.is_some() {
+        if peer.write_loss.is_some() {
             return Ok(false);
         }
         let link = link.as_mut();
@@ -216,10 +216,10 @@ impl World {
         }
     }
 
-    /// A rank takes no more messages, but there are still some of it in its ring.
+    /// A rank takes no more messages, but some that it has sent are still in its ring.
     fn stop_sending(&mut self, rank: usize, loss: Loss) {
         let peer = &mut self.peers[rank];
-        peer.deaf = Some(loss);
+        peer.write_loss = Some(loss);
         for one in std::mem::take(&mut peer.outbound) {
             end_send(one.outcome, Err(MpiError::RankLost { rank, loss }));
         }

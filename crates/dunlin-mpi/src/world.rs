@@ -71,7 +71,7 @@ impl World {
     }
 
     /// The device over which this rank and another one exchange messages; `None` for this rank itself, and for a number
-    /// that is no rank.
+    /// that is not a rank's.
     pub fn device(&self, rank: usize) -> Option<&str> {
         self.peers.get(rank)?.device.as_deref()
     }
