@@ -40,7 +40,7 @@ pub enum JoinError {
     #[error(transparent)]
     Ring(#[from] ConfigError),
     /// No device can be used.
-    #[error("no device can be used for this: {0}")]
+    #[error("no suitable device: {0}")]
     Device(String),
     /// A rank's answer in the handshake is invalid.
     #[error("the answer of rank {rank} is invalid: {why}")]
@@ -51,12 +51,14 @@ pub enum JoinError {
         why: &'static str,
     },
     /// Not all ranks have joined in time.
-    #[error("not all ranks have joined within {limit:?}; missing: {missing:?}")]
+    #[error("not all ranks have joined within {limit:?}; missing: {missing:?}{}", attempted(last.as_deref()))]
     Timeout {
         /// The time limit ([`Settings::join_timeout`](crate::Settings::join_timeout)).
         limit: Duration,
         /// Ranks to which this one has no connection.
         missing: Vec<usize>,
+        /// Why the last attempt to reach the first of them failed, if it was this rank that had to reach it.
+        last: Option<Box<BootstrapError>>,
     },
     /// A rank was lost while the job assembled.
     #[error(transparent)]
@@ -69,6 +71,12 @@ pub enum JoinError {
         /// Its error.
         source: std::io::Error,
     },
+}
+
+fn attempted(last: Option<&BootstrapError>) -> String {
+    last.map_or(String::new(), |error| {
+        format!("; the last attempt: {error}")
+    })
 }
 
 impl From<VerbsError> for JoinError {

@@ -4,7 +4,7 @@ use dunlin_ring::{Design, RingConfig};
 use proptest::prelude::*;
 
 use crate::error::{Loss, MpiError};
-use crate::link::{open, Link};
+use crate::link::{admit, open, Link};
 use crate::selection::{Source, Tag};
 use crate::settings::Settings;
 use crate::target::Lent;
@@ -18,11 +18,11 @@ fn world() -> (World, Box<dyn Link>) {
         design: Design::RB2,
         ..RingConfig::default()
     };
-    let (ours, our_offers) = open("shm", None, &config, None).unwrap();
-    let (theirs, their_offers) = open("shm", None, &config, Some(&our_offers)).unwrap();
+    let (ours, our_offers) = open("shm", None, &config).unwrap();
+    let (theirs, their_offers) = admit("shm", &config, &our_offers).unwrap();
     let mut world = World::new(0, 3, &settings);
     world.peers[1].link = Some(ours.connect(&their_offers).unwrap());
-    (world, theirs.connect(&our_offers).unwrap())
+    (world, theirs)
 }
 
 fn say(link: &mut dyn Link, bytes: &[u8]) {

@@ -8,7 +8,7 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use dunlin_bootstrap::{dial, look_up, Address, BootstrapError, DialConfig, OpenRequest};
+use dunlin_bootstrap::{dial, look_up, Address, BootstrapError, DialConfig, OpenRequest, Refusal};
 
 use crate::error::{JoinError, MpiError};
 use crate::link::{capabilities, from_numbers, open, to_numbers};
@@ -21,7 +21,7 @@ use crate::world::World;
 /// Maximum number of ranks: each rank has two rings and two queue pairs for each other one.
 pub const SIZE_MAX: usize = 256;
 
-/// Interval between two attempts to reach a rank that does not listen yet.
+/// Interval between two attempts to reach a rank that cannot be reached at present.
 const RETRY: Duration = Duration::from_millis(20);
 /// Maximum length of an address as text, in bytes.
 const ADDRESS_BYTES: usize = 300;
@@ -174,43 +174,85 @@ fn connect(
     settings: &Settings,
     deadline: Instant,
 ) -> Result<(), JoinError> {
-    let capabilities = capabilities(settings.device.as_deref(), Some(address))?;
+    let mut config = DialConfig {
+        secret: settings.secret.clone(),
+        capabilities: capabilities(settings.device.as_deref(), Some(address))?,
+        device: settings.device.clone(),
+        ..DialConfig::default()
+    };
+    let mut last = None;
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(late(world, settings));
+        config.timeout = deadline.saturating_duration_since(Instant::now());
+        if config.timeout.is_zero() {
+            let limit = settings.join_timeout;
+            let missing = missing(world);
+            return Err(JoinError::Timeout {
+                limit,
+                missing,
+                last,
+            });
         }
-        let config = DialConfig {
-            secret: settings.secret.clone(),
-            capabilities: capabilities.clone(),
-            device: settings.device.clone(),
-            timeout: left,
-            ..DialConfig::default()
-        };
-        let dialed = match dial(address, &config) {
-            Ok(dialed) => dialed,
-            Err(BootstrapError::ConnectionRefused { .. }) => {
-                std::thread::sleep(RETRY.min(left));
-                continue;
-            }
-            Err(error) => return Err(error.into()),
-        };
-        let device = dialed.device().to_owned();
-        let (rings, offers) = open(&device, Some(address), &settings.rings()?, None)?;
-        let mut parameters = to_numbers(&offers);
-        parameters.extend(introduction(world.rank, world.size(), settings));
-        let reply = dialed.open(OpenRequest {
-            device: String::new(),
-            preset: KIND.to_owned(),
-            endpoint: nowhere(),
-            parameters,
-        })?;
-        let theirs = from_numbers(&reply.parameters);
-        let theirs = theirs.map_err(|why| JoinError::Answer { rank, why })?;
-        let peer = &mut world.peers[rank];
-        peer.link = Some(rings.connect(&theirs)?);
-        peer.device = Some(device);
-        return Ok(());
+        match attempt(world, rank, address, settings, &config) {
+            Err(JoinError::Bootstrap(error)) if may_pass(&error) => last = Some(Box::new(error)),
+            outcome => return outcome,
+        }
+        std::thread::sleep(RETRY.min(config.timeout));
+    }
+}
+
+/// Connects to a rank that listens.
+fn attempt(
+    world: &mut World,
+    rank: usize,
+    address: &Address,
+    settings: &Settings,
+    config: &DialConfig,
+) -> Result<(), JoinError> {
+    let dialed = dial(address, config)?;
+    let device = dialed.device().to_owned();
+    let (rings, offers) = open(&device, Some(address), &settings.rings()?)?;
+    let mut parameters = to_numbers(&offers);
+    parameters.extend(introduction(world.rank, world.size(), settings));
+    let reply = dialed.open(OpenRequest {
+        device: String::new(),
+        preset: KIND.to_owned(),
+        endpoint: nowhere(),
+        parameters,
+    })?;
+    let theirs = from_numbers(&reply.parameters);
+    let theirs = theirs.map_err(|why| JoinError::Answer { rank, why })?;
+    let peer = &mut world.peers[rank];
+    peer.link = Some(rings.connect(&theirs)?);
+    peer.device = Some(device);
+    Ok(())
+}
+
+/// Whether a rank may be reached a moment later: it has not begun to listen, is starting again or has no time or memory
+/// at present. What the two sides disagree about (job, version, secret, devices) does not change by waiting.
+fn may_pass(error: &BootstrapError) -> bool {
+    use std::io::ErrorKind;
+    match error {
+        BootstrapError::ConnectionRefused { .. }
+        | BootstrapError::Closed { .. }
+        | BootstrapError::Busy { .. }
+        | BootstrapError::Timeout { .. } => true,
+        BootstrapError::Refused { refusal, .. } => matches!(
+            refusal,
+            Refusal::Unconfirmed
+                | Refusal::ShuttingDown
+                | Refusal::TooSlow
+                | Refusal::Exhausted { .. }
+        ),
+        BootstrapError::Io { source, .. } => matches!(
+            source.kind(),
+            ErrorKind::ConnectionReset
+                | ErrorKind::ConnectionAborted
+                | ErrorKind::BrokenPipe
+                | ErrorKind::HostUnreachable
+                | ErrorKind::NetworkUnreachable
+                | ErrorKind::NetworkDown
+        ),
+        _ => false,
     }
 }
 
@@ -239,7 +281,7 @@ fn receive_text(
     let status = world.exchange_one(Context::Join, None, receive, Some(deadline));
     let status = status.map_err(|error| failed(world, settings, error))?;
     text.truncate(status.bytes);
-    let why = "an address that is no text";
+    let why = "an address that is not text";
     String::from_utf8(text).map_err(|_| JoinError::Answer { rank, why })
 }
 
@@ -251,9 +293,15 @@ fn failed(world: &World, settings: &Settings, error: MpiError) -> JoinError {
 }
 
 fn late(world: &World, settings: &Settings) -> JoinError {
-    let is_missing = |rank: &usize| *rank != world.rank && world.peers[*rank].link.is_none();
     JoinError::Timeout {
         limit: settings.join_timeout,
-        missing: (0..world.size()).filter(is_missing).collect(),
+        missing: missing(world),
+        last: None,
     }
+}
+
+/// The ranks to which this one has no connection yet.
+fn missing(world: &World) -> Vec<usize> {
+    let is_missing = |rank: &usize| *rank != world.rank && world.peers[*rank].link.is_none();
+    (0..world.size()).filter(is_missing).collect()
 }

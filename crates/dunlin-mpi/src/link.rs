@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use dunlin_bootstrap::{Address, Capability};
+use dunlin_bootstrap::{Address, Capability, Refusal};
 use dunlin_ring::{
     ConfigError, Consumer, Message, Producer, Received, RingConfig, RingError, SendError,
     StreamOffer, UnconnectedConsumer, UnconnectedProducer, STREAM_OFFER_BYTES,
@@ -135,52 +135,73 @@ impl<D: Device> OpenLink for (UnconnectedProducer<D>, UnconnectedConsumer<D>) {
     }
 }
 
-/// Creates the rings of this side on the device of this name. `towards` is the address of a rank that is dialled;
-/// `theirs` are the offers of a rank that has dialled, whose device must confirm them before anything is created.
+/// Creates the rings of this side on the device of this name, towards the rank at an address.
 pub(crate) fn open(
     device: &str,
     towards: Option<&Address>,
     config: &RingConfig,
-    theirs: Option<&[u8; OFFERS_BYTES]>,
 ) -> Result<(Box<dyn OpenLink>, [u8; OFFERS_BYTES]), JoinError> {
-    visit_device(device, towards, Opening { config, theirs })?
+    visit_device(device, towards, Opening(config))?
 }
 
-struct Opening<'a> {
-    config: &'a RingConfig,
-    theirs: Option<&'a [u8; OFFERS_BYTES]>,
-}
+struct Opening<'a>(&'a RingConfig);
 
 impl DeviceVisitor for Opening<'_> {
     type Output = Result<(Box<dyn OpenLink>, [u8; OFFERS_BYTES]), JoinError>;
 
     fn visit<D: Device>(self, device: &D) -> Self::Output {
-        let theirs = self.theirs.map(StreamOffer::decode);
-        if let Some(StreamOffer { producer, consumer }) = &theirs {
-            for address in [&producer.address, &consumer.address] {
-                match device.confirm_peer(address, CONFIRMING)? {
-                    PeerConfirmation::Confirmed { .. } => {}
-                    PeerConfirmation::Silent => {
-                        return Err(JoinError::Device(
-                            "the rank's device does not answer".into(),
-                        ))
-                    }
-                }
-            }
-        }
-        let producer = UnconnectedProducer::new(device, self.config)?;
-        let consumer = UnconnectedConsumer::new(device, self.config)?;
-        let mut offers = StreamOffer {
+        let producer = UnconnectedProducer::new(device, self.0)?;
+        let consumer = UnconnectedConsumer::new(device, self.0)?;
+        let offers = StreamOffer {
             producer: producer.offer(),
             consumer: consumer.offer(),
         };
-        if let Some(peer) = &theirs {
-            for own in [&mut offers.producer, &mut offers.consumer] {
-                own.address = device.address_for(own.address, &peer.producer.address);
-            }
-        }
         Ok((Box::new((producer, consumer)), offers.encode()))
     }
+}
+
+/// Creates the rings of this side on the device of this name, and connects them to the offers of a rank that has
+/// connected. Its device must confirm them before anything is created.
+pub(crate) fn admit(
+    device: &str,
+    config: &RingConfig,
+    theirs: &[u8; OFFERS_BYTES],
+) -> Result<(Box<dyn Link>, [u8; OFFERS_BYTES]), Refusal> {
+    let admitted = visit_device(device, None, Admitting { config, theirs });
+    admitted.unwrap_or_else(|error| Err(rejected(error)))
+}
+
+struct Admitting<'a> {
+    config: &'a RingConfig,
+    theirs: &'a [u8; OFFERS_BYTES],
+}
+
+impl DeviceVisitor for Admitting<'_> {
+    type Output = Result<(Box<dyn Link>, [u8; OFFERS_BYTES]), Refusal>;
+
+    fn visit<D: Device>(self, device: &D) -> Self::Output {
+        let StreamOffer { producer, consumer } = StreamOffer::decode(self.theirs);
+        for address in [&producer.address, &consumer.address] {
+            match device.confirm_peer(address, CONFIRMING) {
+                Ok(PeerConfirmation::Confirmed { .. }) => {}
+                // Its process may only have no time at present: the handshake tries again.
+                Ok(PeerConfirmation::Silent) => return Err(Refusal::Unconfirmed),
+                Err(error) => return Err(rejected(error)),
+            }
+        }
+        let opened = Opening(self.config).visit(device);
+        let (rings, offers) = opened.map_err(rejected)?;
+        let mut offers = StreamOffer::decode(&offers);
+        for own in [&mut offers.producer, &mut offers.consumer] {
+            own.address = device.address_for(own.address, &producer.address);
+        }
+        let link = rings.connect(self.theirs).map_err(rejected)?;
+        Ok((link, offers.encode()))
+    }
+}
+
+fn rejected(error: impl std::fmt::Display) -> Refusal {
+    Refusal::rejected(error.to_string())
 }
 
 /// Encodes offers as numbers of the handshake, by their positions.

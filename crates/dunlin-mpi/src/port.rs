@@ -12,7 +12,7 @@ use dunlin_ring::RingConfig;
 use dunlin_verbs::{EndpointAddress, ENDPOINT_ADDRESS_BYTES};
 
 use crate::error::JoinError;
-use crate::link::{capabilities, from_numbers, open, to_numbers, Link};
+use crate::link::{admit, capabilities, from_numbers, to_numbers, Link};
 use crate::settings::Settings;
 use crate::wire::VERSION;
 use crate::world::World;
@@ -129,7 +129,11 @@ impl Port {
                 .collect();
             if left.is_zero() {
                 let limit = settings.join_timeout;
-                return Err(JoinError::Timeout { limit, missing });
+                return Err(JoinError::Timeout {
+                    limit,
+                    missing,
+                    last: None,
+                });
             }
             let waited = self.arrivals.news.wait_timeout(ranks, left);
             (ranks, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -207,12 +211,7 @@ impl Admission {
             return Err(taken());
         }
         let theirs = from_numbers(&request.parameters).map_err(Refusal::rejected)?;
-        let rejected = |error: JoinError| Refusal::rejected(error.to_string());
-        let opened = open(&request.device, None, &self.rings, Some(&theirs));
-        let (rings, offers) = opened.map_err(rejected)?;
-        let link = rings
-            .connect(&theirs)
-            .map_err(|error| rejected(error.into()))?;
+        let (link, offers) = admit(&request.device, &self.rings, &theirs)?;
         let mut ranks = self.arrivals.lock();
         if ranks[rank].is_some() {
             return Err(taken());

@@ -1,5 +1,6 @@
 //! How ranks join: what differs is refused, and whoever is missing is named.
 
+use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use dunlin_bootstrap::{dial, DialConfig, OpenRequest};
@@ -30,6 +31,11 @@ fn a_rendezvous_that_does_not_come_is_named() {
     let error = World::join(1, 2, &address, &short()).unwrap_err();
     assert!(
         matches!(&error, JoinError::Timeout { missing, .. } if missing == &[0]),
+        "{error}"
+    );
+    // With what would help.
+    assert!(
+        error.to_string().contains("no server listens at"),
         "{error}"
     );
 }
@@ -82,6 +88,34 @@ fn differences_are_refused() {
     let address = root.address().to_string();
     assert!(World::join(2, 3, &address, &Settings::default()).is_err());
     assert!(World::join(2, 2, &address, &Settings::default()).is_err());
+}
+
+/// A process that ends or starts again closes connections that it has accepted; that says nothing about the next.
+#[test]
+fn a_connection_that_closes_is_tried_again() {
+    let root = Rendezvous::bind(ANYWHERE, 2, &Settings::default()).unwrap();
+    let behind = root.address().to_string();
+    let behind = behind.strip_prefix("dunlin://").unwrap().to_owned();
+    let front = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("dunlin://{}", front.local_addr().unwrap());
+    // Not a scoped thread: when the rank does not come again, it waits for ever.
+    std::thread::spawn(move || {
+        drop(front.accept().unwrap());
+        let (near, _) = front.accept().unwrap();
+        let far = TcpStream::connect(behind).unwrap();
+        for (mut from, mut to) in [(&near, &far), (&far, &near)].map(|(from, to)| {
+            let again = |one: &TcpStream| one.try_clone().unwrap();
+            (again(from), again(to))
+        }) {
+            std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+        }
+    });
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| root.join()?.finalize().map_err(JoinError::from));
+        let second = World::join(1, 2, &address, &Settings::default());
+        second.unwrap().finalize().unwrap();
+        first.join().unwrap().unwrap();
+    });
 }
 
 /// A build whose messages are of another version says so before anything else.
