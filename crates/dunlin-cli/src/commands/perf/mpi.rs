@@ -21,8 +21,8 @@ const SIZES: &str = "8,64,512,4K,32K,256K,1M";
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Latency is half a round trip between two ranks. Bandwidth is that of windows of 64 nonblocking sends, each window \
-answered by one empty message. The third table has the time of an allreduce of doubles by all ranks, as rank 0 sees \
-it. Each rank is a process, pinned to a core of its own if there are enough.\n\n\
+answered by one empty message. The third table has the time of an allreduce of doubles by all ranks after a barrier, \
+as rank 0 sees it. Each rank is a process, pinned to a core of its own if there are enough.\n\n\
 Examples:\n  \
   dunlin perf mpi                        over shared memory, 8 B to 1 MiB\n  \
   dunlin perf mpi --device roce --size 8,64K\n  \
