@@ -2,10 +2,13 @@
 
 mod common;
 
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use common::{assert_environment, dunlin, object, DUNLIN};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketType};
 use rustix::process::{kill_process, Pid, Signal};
 
 fn shell(ranks: &str, options: &[&str], script: &str) -> std::process::Output {
@@ -80,6 +83,28 @@ fn a_signal_ends_all_ranks() {
     assert_eq!(job.wait().unwrap().code(), Some(130));
     // The ranks held this pipe, too.
     assert!(lines.next().is_none());
+}
+
+/// While a job runs, nobody but a process that is told of its port can get it.
+#[test]
+fn the_port_of_rank_0_is_held_for_it() {
+    let mut job = Command::new(DUNLIN)
+        .args(["mpi", "run", "-n", "1", "--", "sh", "-c"])
+        .arg("echo $DUNLIN_MPI_ROOT; read end || true")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(job.stdout.take().unwrap()));
+    let root = lines.next().unwrap().unwrap();
+    let address: SocketAddr = root.strip_prefix("dunlin://").unwrap().parse().unwrap();
+    // As a program that happens to choose it.
+    let other = net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    assert_eq!(net::bind(&other, &address), Err(Errno::ADDRINUSE));
+    // As rank 0 does.
+    drop(TcpListener::bind(address).unwrap());
+    drop(job.stdin.take());
+    assert!(job.wait().unwrap().success());
 }
 
 /// The example that cargo has built beside the tests, if it has.

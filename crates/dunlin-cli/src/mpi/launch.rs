@@ -2,13 +2,14 @@
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use dunlin_mpi::environment::{DEVICE, JOB, RANK, ROOT, SIZE};
+use rustix::net::{self, sockopt, AddressFamily, SocketFlags, SocketType};
 use rustix::process::{kill_process, Pid, Signal};
 
 use crate::commands::Failure;
@@ -38,7 +39,7 @@ pub struct Job<'a> {
 /// When a process cannot be started or fails, with its exit code, and after Ctrl-C.
 pub fn launch(job: &Job<'_>) -> Result<(), Failure> {
     interrupt::listen()?;
-    let root = free_address()?;
+    let (held, root) = hold_port()?;
     let number = fastrand::u64(..).to_string();
     let mut processes = Processes::default();
     for rank in 0..job.ranks {
@@ -46,14 +47,25 @@ pub fn launch(job: &Job<'_>) -> Result<(), Failure> {
     }
     let ended = processes.watch();
     drop(processes);
+    drop(held);
     ended
 }
 
-/// An address of this host that is free now. Another program could bind its port before rank 0 does; then rank 0 fails,
-/// and says so.
-fn free_address() -> Result<String, Failure> {
-    let port = TcpListener::bind("127.0.0.1:0")?;
-    Ok(format!("dunlin://{}", port.local_addr()?))
+/// A port of this host for rank 0. As long as it is held the system gives it to nobody else. Rank 0 can bind it all the
+/// same: it binds with `SO_REUSEADDR` too, as the standard library does, and this socket never listens.
+fn hold_port() -> std::io::Result<(TcpListener, String)> {
+    let socket = net::socket_with(
+        AddressFamily::INET,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
+    // It is asked for its address only.
+    let held = TcpListener::from(socket);
+    let root = format!("dunlin://{}", held.local_addr()?);
+    Ok((held, root))
 }
 
 /// The processes of a job. Those that still run when it is dropped are ended.
