@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crate::commands::{Failure, INTERRUPTED};
 
 static CAME: AtomicBool = AtomicBool::new(false);
+static AGAIN: AtomicBool = AtomicBool::new(false);
 static FIRST: OnceLock<Instant> = OnceLock::new();
 
 /// What comes so soon after the first is the same Ctrl-C once more: `timeout` signals a process and then its group.
@@ -22,11 +23,28 @@ pub fn listen() -> Result<(), Failure> {
     ctrlc::set_handler(hear).map_err(Failure::new)
 }
 
+/// The same for a command that has processes to end first: the second Ctrl-C is heard by [`came_again`].
+///
+/// # Errors
+/// When the system refuses a handler.
+pub fn listen_twice() -> Result<(), Failure> {
+    let hear = || {
+        if is_second() {
+            AGAIN.store(true, Ordering::Relaxed);
+        }
+    };
+    ctrlc::set_handler(hear).map_err(Failure::new)
+}
+
 fn hear() {
-    let first = FIRST.get_or_init(Instant::now);
-    if CAME.swap(true, Ordering::Relaxed) && first.elapsed() > ONCE {
+    if is_second() {
         exit(INTERRUPTED.into());
     }
+}
+
+fn is_second() -> bool {
+    let first = FIRST.get_or_init(Instant::now);
+    CAME.swap(true, Ordering::Relaxed) && first.elapsed() > ONCE
 }
 
 /// Waits for Ctrl-C. The second one ends the process, as after [`listen`]; once in a process.
@@ -60,6 +78,11 @@ pub fn end() {
 /// Whether Ctrl-C came.
 pub fn came() -> bool {
     CAME.load(Ordering::Relaxed)
+}
+
+/// Whether Ctrl-C came a second time, after [`listen_twice`].
+pub fn came_again() -> bool {
+    AGAIN.load(Ordering::Relaxed)
 }
 
 /// The end of a command that has reported what it had.

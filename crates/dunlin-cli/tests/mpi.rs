@@ -58,19 +58,12 @@ fn the_first_failure_ends_the_job_with_its_code() {
     assert_eq!(dunlin(&["mpi", "run", "-n", "2"]).status.code(), Some(2));
 }
 
-#[test]
-fn a_signal_ends_all_ranks() {
+/// Runs a script that prints `up` as two ranks, interrupts the job so many times, and waits for the end of all that
+/// holds its output.
+fn interrupted(script: &str, times: usize) {
     let mut job = Command::new(DUNLIN)
-        .args([
-            "mpi",
-            "run",
-            "-n",
-            "2",
-            "--",
-            "sh",
-            "-c",
-            "echo up; exec sleep 3600",
-        ])
+        .args(["mpi", "run", "-n", "2", "--", "sh", "-c", script])
+        .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -79,10 +72,43 @@ fn a_signal_ends_all_ranks() {
         assert_eq!(lines.next().unwrap().unwrap(), "up");
     }
     let id = Pid::from_raw(i32::try_from(job.id()).unwrap()).unwrap();
-    kill_process(id, Signal::TERM).unwrap();
+    for time in 0..times {
+        if time > 0 {
+            // What comes sooner is the same signal once more.
+            std::thread::sleep(std::time::Duration::from_millis(400));
+        }
+        kill_process(id, Signal::INT).unwrap();
+    }
     assert_eq!(job.wait().unwrap().code(), Some(130));
-    // The ranks held this pipe, too.
     assert!(lines.next().is_none());
+}
+
+#[test]
+fn a_signal_ends_all_ranks() {
+    interrupted("echo up; exec sleep 3600", 1);
+}
+
+#[test]
+fn what_a_rank_has_started_ends_with_it() {
+    interrupted("echo up; sleep 3600; true", 1);
+}
+
+#[test]
+fn a_second_signal_leaves_nobody_behind() {
+    interrupted("trap '' INT TERM; echo up; while :; do sleep 1; done", 2);
+}
+
+#[test]
+fn a_job_ends_when_nobody_reads_its_output() {
+    let job =
+        format!("'{DUNLIN}' mpi run --prefix -- sh -c 'while :; do echo x; sleep 0.01; done'");
+    let output = Command::new("sh")
+        .args(["-c", &format!("({job}; echo $? >&2) | head -1")])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr).trim(), "0");
+    assert!(String::from_utf8_lossy(&output.stdout).ends_with("x\n"));
 }
 
 /// While a job runs, nobody but a process that is told of its port can get it.

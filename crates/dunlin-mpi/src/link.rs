@@ -239,8 +239,14 @@ pub(crate) fn capabilities(
     found.retain(|one| only.is_none_or(|only| one.device == only || one.kind() == only));
     match found.is_empty() {
         true => {
-            let there: Vec<_> = names.into_iter().chain(missing).collect();
-            Err(JoinError::Device(there.join("; ")))
+            let missing = missing.join("; ");
+            Err(JoinError::Device(match only {
+                Some(only) => format!(
+                    "'{only}' cannot be used on this host, which has {}; not available: {missing}",
+                    names.join(", ")
+                ),
+                None => missing,
+            }))
         }
         false => Ok(found),
     }

@@ -29,8 +29,9 @@ Examples:\n  \
         /// Number of processes
         #[arg(short = 'n', long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
         ranks: u16,
-        /// Device between all ranks (see `dunlin devices`) [default: shm]
-        #[arg(long, value_parser = connect::parse_device)]
+        /// Device between all ranks (see `dunlin devices`) [default: that of
+        /// DUNLIN_MPI_DEVICE, or shm]
+        #[arg(long, value_parser = connect::parse_own_device)]
         device: Option<String>,
         /// Print the rank before each line of output
         #[arg(long)]

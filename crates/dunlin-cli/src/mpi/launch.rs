@@ -1,16 +1,18 @@
 //! The launcher of a job: it starts its processes, passes on their output, and ends all of them when one fails.
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, IsTerminal, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use dunlin_mpi::environment::{DEVICE, JOB, RANK, ROOT, SIZE};
 use rustix::net::{self, sockopt, AddressFamily, SocketFlags, SocketType};
-use rustix::process::{kill_process, Pid, Signal};
+use rustix::process::{kill_process, kill_process_group, Pid, Signal};
 
 use crate::commands::Failure;
 use crate::interrupt;
@@ -38,7 +40,7 @@ pub struct Job<'a> {
 /// # Errors
 /// When a process cannot be started or fails, with its exit code, and after Ctrl-C.
 pub fn launch(job: &Job<'_>) -> Result<(), Failure> {
-    interrupt::listen()?;
+    interrupt::listen_twice()?;
     let (held, root) = hold_port()?;
     let number = fastrand::u64(..).to_string();
     let mut processes = Processes::default();
@@ -71,8 +73,18 @@ fn hold_port() -> std::io::Result<(TcpListener, String)> {
 /// The processes of a job. Those that still run when it is dropped are ended.
 #[derive(Debug, Default)]
 struct Processes {
-    running: Vec<(usize, Child)>,
+    running: Vec<Rank>,
     printing: Vec<JoinHandle<()>>,
+    /// Whether the reader of the standard output is gone.
+    unread: Arc<AtomicBool>,
+}
+
+#[derive(Debug)]
+struct Rank {
+    number: usize,
+    child: Child,
+    /// Whether it has a process group of its own, which what it starts belongs to.
+    is_group: bool,
 }
 
 impl Processes {
@@ -100,13 +112,23 @@ impl Processes {
         if rank > 0 {
             command.stdin(Stdio::null());
         }
+        // A shell that is a rank would leave its program behind. In a group of its own a process cannot read from the
+        // terminal.
+        let is_group = rank > 0 || !std::io::stdin().is_terminal();
+        if is_group {
+            command.process_group(0);
+        }
         if job.prefix {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
         let failed = |error| Failure::new(format!("{}: {error}", name.to_string_lossy()));
         let mut child = command.spawn().map_err(failed)?;
         let (output, errors) = (child.stdout.take(), child.stderr.take());
-        self.running.push((rank, child));
+        self.running.push(Rank {
+            number: rank,
+            child,
+            is_group,
+        });
         if let Some(output) = output {
             self.print(rank, output, std::io::stdout)?;
         }
@@ -123,6 +145,7 @@ impl Processes {
         from: impl Read + Send + 'static,
         to: fn() -> W,
     ) -> Result<(), Failure> {
+        let unread = Arc::clone(&self.unread);
         let printing = thread::Builder::new().spawn(move || {
             let mut lines = BufReader::new(from);
             let mut line = Vec::new();
@@ -135,8 +158,10 @@ impl Processes {
                 if !whole.ends_with(b"\n") {
                     whole.push(b'\n');
                 }
-                // When nobody reads it any more, the process need not wait.
-                let _ = to().write_all(&whole);
+                let printed = to().write_all(&whole);
+                if printed.is_err_and(|error| error.kind() == ErrorKind::BrokenPipe) {
+                    unread.store(true, Ordering::Relaxed);
+                }
             }
         });
         self.printing.push(printing?);
@@ -149,11 +174,15 @@ impl Processes {
             if interrupt::came() {
                 return Err(Failure::interrupted());
             }
+            if self.unread.load(Ordering::Relaxed) {
+                // As with other commands, that is no error.
+                return Ok(());
+            }
             let mut failed: Option<(String, ExitStatus)> = None;
             let mut at = 0;
             while at < self.running.len() {
-                let (rank, child) = &mut self.running[at];
-                let (rank, id) = (*rank, child.id());
+                let Rank { number, child, .. } = &mut self.running[at];
+                let (rank, id) = (*number, child.id());
                 let Some(status) = child.try_wait()? else {
                     at += 1;
                     continue;
@@ -175,10 +204,14 @@ impl Processes {
     }
 
     fn signal(&self, signal: Signal) {
-        for (_, child) in &self.running {
-            if let Some(id) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        for rank in &self.running {
+            let id = i32::try_from(rank.child.id());
+            if let Some(id) = id.ok().and_then(Pid::from_raw) {
                 // It has not been waited for, so the number is still its own; it may have ended.
-                let _ = kill_process(id, signal);
+                let _ = match rank.is_group {
+                    true => kill_process_group(id, signal),
+                    false => kill_process(id, signal),
+                };
             }
         }
     }
@@ -196,14 +229,14 @@ impl Drop for Processes {
         let is_over = self.running.is_empty();
         self.signal(Signal::TERM);
         let until = Instant::now() + GRACE;
-        while !self.running.is_empty() && Instant::now() < until {
+        while !self.running.is_empty() && Instant::now() < until && !interrupt::came_again() {
             self.running
-                .retain_mut(|(_, child)| matches!(child.try_wait(), Ok(None)));
+                .retain_mut(|rank| matches!(rank.child.try_wait(), Ok(None)));
             thread::sleep(TICK);
         }
         self.signal(Signal::KILL);
-        for (_, child) in &mut self.running {
-            let _ = child.wait();
+        for rank in &mut self.running {
+            let _ = rank.child.wait();
         }
         let until = Instant::now() + GRACE;
         for printing in self.printing.drain(..) {

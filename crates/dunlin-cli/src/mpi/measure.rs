@@ -12,12 +12,11 @@ use crate::interrupt;
 
 /// Messages of the bandwidth test that are under way together, as in OSU's.
 pub const WINDOW: usize = 64;
-/// Rounds that estimate how many fit into the time of a point.
-const PILOT: usize = 10;
-/// The rounds of a point.
-const ROUNDS: std::ops::RangeInclusive<usize> = 10..=100_000;
-/// One round in this many is not measured, at the beginning.
-const WARM_UP: usize = 10;
+/// Parts of a point's time. The first is not measured, and the rounds of one order take about as long as one, so that
+/// the end and Ctrl-C come in time.
+const PARTS: u32 = 10;
+/// Maximum number of times that are kept; of further rounds only the mean is known.
+const KEPT: usize = 1_000_000;
 
 /// A test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,19 +45,34 @@ pub struct Times {
     pub mean_ns: f64,
 }
 
-impl Times {
-    /// Of measured times; `share` is the part of each that one operation took.
-    fn of(size: usize, mut times: Vec<f64>, share: f64) -> Self {
-        times.sort_unstable_by(f64::total_cmp);
-        let rounds = times.len();
-        let at = |part: usize| times.get((rounds * part / 100).min(rounds.saturating_sub(1)));
+/// Measured times of rounds.
+#[derive(Default)]
+struct Rounds {
+    count: usize,
+    sum: f64,
+    kept: Vec<f64>,
+}
+
+impl Rounds {
+    fn add(&mut self, times: Vec<f64>) {
+        self.count += times.len();
+        self.sum += times.iter().sum::<f64>();
+        let room = KEPT - self.kept.len();
+        self.kept.extend(times.into_iter().take(room));
+    }
+
+    /// `share` is the part of each round that one operation took.
+    fn times(mut self, size: usize, share: f64) -> Times {
+        self.kept.sort_unstable_by(f64::total_cmp);
+        let last = self.kept.len().saturating_sub(1);
+        let at = |part: usize| self.kept.get((self.kept.len() * part / 100).min(last));
         let at = |part| at(part).map_or(0.0, |time| time * share);
-        Self {
+        Times {
             size,
-            rounds,
+            rounds: self.count,
             p50_ns: at(50),
             p99_ns: at(99),
-            mean_ns: times.iter().sum::<f64>() * share / rounds.max(1) as f64,
+            mean_ns: self.sum * share / self.count.max(1) as f64,
         }
     }
 }
@@ -66,7 +80,8 @@ impl Times {
 /// Length of an order in bytes: the test, the bytes of a message, the number of rounds.
 const ORDER_BYTES: usize = 17;
 
-/// Measures a test for about a given time, after an estimate of how many rounds that takes. Only at rank 0.
+/// Measures a test for about a given time, at least one round after one that is not measured; `None` if Ctrl-C came
+/// before. Only at rank 0.
 ///
 /// # Errors
 /// When a rank is lost.
@@ -75,21 +90,42 @@ pub fn lead(
     test: Test,
     size: usize,
     lasting: Duration,
-) -> Result<Times, MpiError> {
+) -> Result<Option<Times>, MpiError> {
     let start = Instant::now();
-    order(world, test, size, PILOT)?;
-    // With what is not measured: it takes time, too.
-    let round = start.elapsed().as_nanos() as f64 / (PILOT + PILOT.div_ceil(WARM_UP)) as f64;
-    let rounds = (lasting.as_nanos() as f64 / round.max(1.0)) as usize;
-    let rounds = rounds.clamp(*ROUNDS.start(), *ROUNDS.end());
-    let times = order(world, test, size, rounds)?;
+    let part = lasting / PARTS;
+    let mut found = Rounds::default();
+    let (mut rounds, mut is_warm) = (1, false);
+    while !interrupt::came() && (found.count == 0 || start.elapsed() < lasting) {
+        let begun = Instant::now();
+        let times = order(world, test, size, rounds)?;
+        let each = begun.elapsed().as_nanos() / rounds as u128;
+        if is_warm {
+            found.add(times);
+        }
+        is_warm = start.elapsed() >= part;
+        // The first rounds of a size are slow, and tell too little for many.
+        let fit = (part.as_nanos() / each.max(1)).clamp(1, 8 * rounds as u128);
+        rounds = fit as usize;
+    }
     let share = match test {
         // The time of one way is half that of a round trip.
         Test::Latency => 0.5,
         Test::Bandwidth => 1.0 / WINDOW as f64,
         Test::Allreduce => 1.0,
     };
-    Ok(Times::of(size, times, share))
+    let size = match test {
+        Test::Allreduce => elements(size) * ELEMENT_BYTES,
+        Test::Latency | Test::Bandwidth => size,
+    };
+    Ok((found.count > 0).then(|| found.times(size, share)))
+}
+
+/// Size of an element of the allreduce.
+const ELEMENT_BYTES: usize = size_of::<f64>();
+
+/// Number of elements of an allreduce of about this many bytes.
+fn elements(size: usize) -> usize {
+    size.div_ceil(ELEMENT_BYTES)
 }
 
 /// Tells all ranks that nothing more comes. Only at rank 0.
@@ -143,20 +179,14 @@ fn run(world: &mut World, test: Test, size: usize, rounds: usize) -> Result<Vec<
     }
 }
 
-/// Measures rounds, after those that warm up; each returns the time of its operation, without what prepares it. Ctrl-C
-/// is heard between tests: all ranks must do the same rounds.
+/// Measures rounds; each returns the time of its operation, without what prepares it. Ctrl-C is heard between orders:
+/// all ranks must do the same rounds.
 fn measured(
     rounds: usize,
     mut round: impl FnMut() -> Result<Duration, MpiError>,
 ) -> Result<Vec<f64>, MpiError> {
-    for _ in 0..rounds.div_ceil(WARM_UP) {
-        round()?;
-    }
-    let mut times = Vec::with_capacity(rounds);
-    for _ in 0..rounds {
-        times.push(round()?.as_nanos() as f64);
-    }
-    Ok(times)
+    let times = (0..rounds).map(|_| Ok(round()?.as_nanos() as f64));
+    times.collect()
 }
 
 fn ping_pong(world: &mut World, size: usize, rounds: usize) -> Result<Vec<f64>, MpiError> {
@@ -200,7 +230,7 @@ fn windows(world: &mut World, size: usize, rounds: usize) -> Result<Vec<f64>, Mp
 }
 
 fn allreduce(world: &mut World, size: usize, rounds: usize) -> Result<Vec<f64>, MpiError> {
-    let mut elements = vec![1.0_f64; size.div_ceil(8)];
+    let mut elements = vec![1.0_f64; elements(size)];
     measured(rounds, || {
         // The sums of the round before would grow to infinity. All wait for each other, so that no rank's time contains
         // what another one still fills.

@@ -21,8 +21,8 @@ const SIZES: &str = "8,64,512,4K,32K,256K,1M";
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Latency is half a round trip between two ranks. Bandwidth is that of windows of 64 nonblocking sends, each window \
-answered by one empty message. The third table has the time of an allreduce of doubles by all ranks after a barrier, \
-as rank 0 sees it. Each rank is a process, pinned to a core of its own if there are enough.\n\n\
+answered by one empty message. The last columns have the time of an allreduce of doubles by all ranks after a \
+barrier, as rank 0 sees it. Each rank is a process, pinned to a core of its own if there are enough.\n\n\
 Examples:\n  \
   dunlin perf mpi                        over shared memory, 8 B to 1 MiB\n  \
   dunlin perf mpi --device roce --size 8,64K\n  \
@@ -38,7 +38,7 @@ pub struct Args {
     #[arg(long, default_value = "0.3", value_parser = super::parse_seconds, allow_negative_numbers = true)]
     seconds: Duration,
     /// Device between the ranks (see `dunlin devices`)
-    #[arg(long, default_value = "shm", value_parser = connect::parse_device)]
+    #[arg(long, default_value = "shm", value_parser = connect::parse_own_device)]
     device: String,
     /// Print one JSON object
     #[arg(long)]
@@ -144,7 +144,7 @@ fn measure(world: &mut World, args: &Args) -> Result<Report, Failure> {
         let mut found = Vec::new();
         for size in args.size.iter().filter(|_| goes_on()) {
             let point = lead(world, test, *size as usize, args.seconds);
-            found.push(point.map_err(Failure::new)?);
+            found.extend(point.map_err(Failure::new)?);
             done += 1;
             bar.set_position((done * 1000 / points) as u64);
         }
@@ -188,7 +188,9 @@ fn print(report: &Report, json: bool) -> Result<(), Failure> {
     ]);
     for (at, latency) in report.latency.iter().enumerate() {
         let bandwidth = report.bandwidth.get(at);
+        // Elements are 8 bytes: a size in between was not measured.
         let allreduce = report.allreduce.get(at);
+        let allreduce = allreduce.filter(|one| one.size == latency.size);
         table.add_row([
             output::bytes(latency.size as f64),
             output::nanoseconds(latency.p50_ns),
