@@ -23,20 +23,27 @@ fn opened_without_one() -> (Vec<BlockServer>, (RunningServer, LogEnd), Volume) {
     (servers, back, volume)
 }
 
+/// Closes a volume on a thread of its own, and returns whether that ends.
+fn is_closed(volume: Volume) -> bool {
+    let (closed, is_closed) = channel();
+    let thread = std::thread::spawn(move || {
+        drop(volume);
+        closed.send(()).unwrap();
+    });
+    let in_time = is_closed.recv_timeout(Duration::from_secs(60)).is_ok();
+    if in_time {
+        thread.join().unwrap();
+    }
+    in_time
+}
+
 #[test]
 fn a_volume_that_is_not_polled_is_closed_while_a_copy_comes_back() {
     let (_servers, (server, _log), volume) = opened_without_one();
     eventually("the copy is connected", || server.connections() > 0);
     // The thread has told the volume of the copy meanwhile, which does not listen.
     std::thread::sleep(Duration::from_secs(1));
-    let (closed, is_closed) = channel();
-    let thread = std::thread::spawn(move || {
-        drop(volume);
-        closed.send(()).unwrap();
-    });
-    let in_time = is_closed.recv_timeout(Duration::from_secs(60));
-    assert!(in_time.is_ok(), "it is never closed");
-    thread.join().unwrap();
+    assert!(is_closed(volume), "it is never closed");
 }
 
 #[test]
@@ -57,14 +64,7 @@ fn a_volume_is_closed_while_a_server_owes_an_answer() {
     });
     let silent = silent.serve().unwrap();
     let owed = is_asked.recv_timeout(Duration::from_secs(60)).unwrap();
-    let (closed, is_closed) = channel();
-    let thread = std::thread::spawn(move || {
-        drop(volume);
-        closed.send(()).unwrap();
-    });
-    let in_time = is_closed.recv_timeout(Duration::from_secs(60));
-    assert!(in_time.is_ok(), "it waits for the answer");
-    thread.join().unwrap();
+    assert!(is_closed(volume), "it waits for the answer");
     drop((owed, silent));
 }
 

@@ -20,6 +20,16 @@ fn bytes_in(folder: &Path) -> u64 {
         .sum()
 }
 
+/// Writes blocks, so many at a time.
+fn write(volume: &mut Volume, blocks: std::ops::Range<u64>, run: u64, turn: u64) {
+    for first in blocks.step_by(run as usize) {
+        let bytes: Vec<u8> = (first..first + run)
+            .flat_map(|one| block(one, turn))
+            .collect();
+        volume.write_at(first * BLOCK, &bytes).unwrap();
+    }
+}
+
 #[test]
 fn a_start_leaves_no_file_behind_in_which_nothing_was_written() {
     let folder = tempfile::tempdir().unwrap();
@@ -57,12 +67,7 @@ fn it_is_bounded_and_outlives_the_server() {
     let turns = 22;
     for turn in 0..turns {
         // What was written once, at the beginning, is carried along.
-        for first in (run..blocks).step_by(run as usize) {
-            let bytes: Vec<u8> = (first..first + run)
-                .flat_map(|one| block(one, turn))
-                .collect();
-            volume.write_at(first * BLOCK, &bytes).unwrap();
-        }
+        write(&mut volume, run..blocks, run, turn);
     }
     drop(volume);
     // Twice what is live, four files, and the one that is written.
@@ -96,21 +101,13 @@ fn a_damaged_file_does_not_end_the_writing() {
     let (blocks, run) = (4096, 32);
     create("birds", blocks * BLOCK, &addresses, &options()).unwrap();
     let mut volume = Volume::open("birds", &addresses, &options()).unwrap();
-    let mut write = |turn: u64| {
-        for first in (0..blocks).step_by(run as usize) {
-            let bytes: Vec<u8> = (first..first + run)
-                .flat_map(|one| block(one, turn))
-                .collect();
-            volume.write_at(first * BLOCK, &bytes).unwrap();
-        }
-    };
-    write(0);
+    write(&mut volume, 0..blocks, run, 0);
     let log = folder.path().join("log0000000001");
     let file = fs::OpenOptions::new().write(true).open(&log).unwrap();
     file.write_all_at(&[0; 64], 1 << 20).unwrap();
     // The log is due to be cleaned when it has 128 MiB and twice what is live.
     let turns = 20;
-    (1..=turns).for_each(&mut write);
+    (1..=turns).for_each(|turn| write(&mut volume, 0..blocks, run, turn));
     for first in [0, blocks / 2, blocks - 1] {
         let read = volume.read_at(first * BLOCK, BLOCK_BYTES).unwrap();
         assert!(read == block(first, turns), "block {first}");

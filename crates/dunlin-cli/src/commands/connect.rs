@@ -32,7 +32,7 @@ pub fn parse_device(name: &str) -> Result<String, &'static str> {
 /// # Errors
 /// When no host can have a device of this name, or it is one of Flor's.
 pub fn parse_own_device(name: &str) -> Result<String, &'static str> {
-    match name.starts_with("flor-") {
+    match device_name::below(name).is_some() {
         true => Err("available devices are shm, roce, ibv and ibv:NIC: rings do not run over Flor"),
         false => parse_device(name),
     }
